@@ -1,0 +1,35 @@
+# What a person, and CI, calls. Needs Rust; `setup` brings or names the rest.
+
+SHELL := /bin/bash
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+ISLE := $(TARGET)/debug/isle
+
+.PHONY: help
+help:
+	@echo "make test    everything: unit and end-to-end tests, MCP conformance, the HTTP schema, the docs"
+	@echo "make lint    formatting and clippy, warnings are errors"
+	@echo "make setup   what the tests need besides Rust: installs it as root, names it otherwise"
+	@echo "make bench   speed beside other sandboxes on this machine"
+
+.PHONY: setup
+setup:
+	tests/setup.sh
+
+.PHONY: test
+test: setup rust-tests
+	tests/conformance/run.sh
+	tests/conformance/inspector.sh $(ISLE)
+	tests/schema/run.sh $(ISLE)
+	tests/docs/run.py $(ISLE)
+	tests/as-user.sh $(ISLE)
+
+.PHONY: rust-tests
+rust-tests:
+	if cargo nextest --version >/dev/null 2>&1; then cargo nextest run --workspace; \
+	else cargo test --workspace; fi
+	cargo build -p isle
+
+.PHONY: lint
+lint:
+	cargo fmt --check
+	cargo clippy --workspace --all-targets --all-features -- -D warnings

@@ -1,0 +1,218 @@
+//! Files of the sandbox, for the host. Every path goes through one resolver (`openat2`): magic
+//! links are never followed, and a path that must stay below a directory cannot leave it. The
+//! rights that count are those of the guest user the host names, by the kernel's own check.
+
+pub(crate) mod list;
+pub(crate) mod read;
+pub(crate) mod remove;
+pub(crate) mod write;
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use isle_linux::setup::SANDBOX_ID;
+use isle_wire::{Failure, FailureKind, FileKind, GuestUser, PathRequest, Reply, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
+
+/// Sees to it that the kernel checks files with the rights of a guest user until dropped. Never
+/// held across an await: the agent is one thread.
+pub(crate) struct As(GuestUser);
+
+impl As {
+    pub(crate) fn user(user: GuestUser) -> Self {
+        if user == GuestUser::Sandbox {
+            set_file_identity(SANDBOX_ID);
+        }
+        Self(user)
+    }
+}
+
+impl Drop for As {
+    fn drop(&mut self) {
+        if self.0 == GuestUser::Sandbox {
+            set_file_identity(0);
+        }
+    }
+}
+
+fn set_file_identity(id: u32) {
+    // SAFETY: plain numbers; both are ids of this user namespace. Going back to 0 must undo going to
+    // the other in the reverse order.
+    unsafe {
+        if id == 0 {
+            libc::setfsuid(0);
+            libc::setfsgid(0);
+        } else {
+            libc::setfsgid(id);
+            libc::setfsuid(id);
+        }
+    }
+}
+
+/// Turns an error into what the host is told.
+pub(crate) fn failure(error: &io::Error, doing: impl Into<String>) -> Failure {
+    let errno = error.raw_os_error().unwrap_or(0);
+    let kind = match errno {
+        libc::ENOENT => FailureKind::NotFound,
+        libc::EACCES | libc::EPERM | libc::EROFS => FailureKind::Denied,
+        libc::EISDIR => FailureKind::IsDirectory,
+        libc::ENOTDIR => FailureKind::NotDirectory,
+        libc::EXDEV | libc::ELOOP => FailureKind::Escapes,
+        libc::ENOSPC | libc::EDQUOT => FailureKind::NoSpace,
+        libc::ENXIO => FailureKind::NotRegular,
+        libc::EAGAIN => FailureKind::NoProcesses,
+        libc::ENOMEM => FailureKind::NoMemory,
+        libc::ENOEXEC => FailureKind::NotExecutable,
+        libc::ENOTEMPTY => FailureKind::NotEmpty,
+        _ => FailureKind::Other,
+    };
+    Failure { kind, errno, doing: doing.into() }
+}
+
+pub(crate) fn shown(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
+}
+
+/// A directory to resolve from, and the path below it.
+pub(crate) struct Resolved<'a> {
+    pub(crate) base: OwnedFd,
+    pub(crate) path: &'a [u8],
+    pub(crate) flags: ResolveFlags,
+}
+
+impl<'a> Resolved<'a> {
+    /// Opens the base of a request. The caller holds [`As`].
+    pub(crate) fn new(request: &'a PathRequest) -> io::Result<Self> {
+        let open = |path: &[u8]| {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            rustix::fs::open(path, flags, Mode::empty())
+        };
+        let path: &[u8] = &request.path;
+        match &request.beneath {
+            Some(beneath) => Ok(Self {
+                base: open(beneath)?,
+                path,
+                flags: ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
+            }),
+            None => {
+                let inner = path.strip_prefix(b"/").unwrap_or(path);
+                let inner = if inner.is_empty() { b"." } else { inner };
+                let flags = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+                Ok(Self { base: open(b"/")?, path: inner, flags })
+            }
+        }
+    }
+
+    pub(crate) fn open(&self, flags: OFlags) -> io::Result<OwnedFd> {
+        self.open_path(self.path, flags)
+    }
+
+    pub(crate) fn open_path(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+        Ok(rustix::fs::openat2(&self.base, path, flags | OFlags::CLOEXEC, Mode::empty(), self.flags)?)
+    }
+
+    /// Opens the directory that holds the last component, and that component.
+    pub(crate) fn parent(&self) -> io::Result<(OwnedFd, &'a [u8])> {
+        let trimmed = trim(self.path);
+        let (directory, name) = match trimmed.iter().rposition(|&byte| byte == b'/') {
+            Some(at) => (&trimmed[..at], &trimmed[at + 1..]),
+            None => (&b"."[..], trimmed),
+        };
+        if name.is_empty() || name == b"." {
+            return Err(io::Error::from_raw_os_error(libc::EISDIR));
+        }
+        let directory = if directory.is_empty() { b"." } else { directory };
+        Ok((self.open_path(directory, OFlags::PATH | OFlags::DIRECTORY)?, name))
+    }
+
+    /// Makes the missing directories above the last component; returns those it made, outermost first.
+    pub(crate) fn make_parents(&self, made: &mut Vec<Vec<u8>>) -> io::Result<()> {
+        let trimmed = trim(self.path);
+        let Some(end) = trimmed.iter().rposition(|&byte| byte == b'/') else { return Ok(()) };
+        self.make_directories(&trimmed[..end], made)
+    }
+
+    pub(crate) fn make_directories(&self, path: &[u8], made: &mut Vec<Vec<u8>>) -> io::Result<()> {
+        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at).chain([path.len()]);
+        for end in ends {
+            let prefix = &path[..end];
+            if prefix.is_empty() || prefix.ends_with(b"/") {
+                continue;
+            }
+            match self.open_path(prefix, OFlags::PATH | OFlags::DIRECTORY) {
+                Ok(_) => continue,
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
+                Err(error) => return Err(error),
+            }
+            let (above, name) = match prefix.iter().rposition(|&byte| byte == b'/') {
+                Some(at) => (&prefix[..at], &prefix[at + 1..]),
+                None => (&b"."[..], prefix),
+            };
+            let above = self.open_path(if above.is_empty() { b"." } else { above }, OFlags::PATH | OFlags::DIRECTORY)?;
+            match rustix::fs::mkdirat(&above, name, Mode::from_raw_mode(0o755)) {
+                Ok(()) => made.push(prefix.to_vec()),
+                Err(rustix::io::Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn trim(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
+    &path[..end]
+}
+
+/// Makes a working directory and what is missing above it.
+pub(crate) fn make_directory(path: &[u8], user: GuestUser) -> Result<(), Failure> {
+    // The usual case first, without a copy of anything.
+    if rustix::fs::access(path, rustix::fs::Access::EXISTS).is_ok() {
+        return Ok(());
+    }
+    let request = PathRequest { path: path.to_vec().into(), beneath: None, user };
+    let _as = As::user(user);
+    let make = || Resolved::new(&request).and_then(|at| at.make_directories(trim(at.path), &mut Vec::new()));
+    make().map_err(|error| failure(&error, format!("make {}", shown(path))))
+}
+
+/// Facts about one file; a link is followed as far as the rules allow.
+pub(crate) fn stat(request: &PathRequest) -> Reply {
+    let _as = As::user(request.user);
+    let look = || -> io::Result<Stat> {
+        let file = Resolved::new(request)?.open(OFlags::PATH)?;
+        Ok(facts(&rustix::fs::statat(&file, "", AtFlags::EMPTY_PATH)?))
+    };
+    match look() {
+        Ok(stat) => Reply::Stat(stat),
+        Err(error) => Reply::Failed(failure(&error, format!("look at {}", shown(&request.path)))),
+    }
+}
+
+pub(crate) fn facts(stat: &rustix::fs::Stat) -> Stat {
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => FileKind::File,
+        FileType::Directory => FileKind::Directory,
+        FileType::Symlink => FileKind::Symlink,
+        _ => FileKind::Other,
+    };
+    Stat {
+        kind,
+        size: u64::try_from(stat.st_size).unwrap_or(0),
+        mode: stat.st_mode & 0o7777,
+        modified: stat.st_mtime,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+    }
+}
+
+/// The first of `names` found on the standard path.
+pub(crate) fn which(names: &[String]) -> Reply {
+    const PATH: &[&str] = &["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+    let found = names.iter().find_map(|name| {
+        PATH.iter().map(|directory| format!("{directory}/{name}")).find(|path| {
+            rustix::fs::access(path.as_str(), rustix::fs::Access::EXEC_OK).is_ok()
+        })
+    });
+    Reply::Found(found.map(|path| path.into_bytes().into()))
+}

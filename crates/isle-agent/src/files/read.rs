@@ -1,0 +1,53 @@
+//! Reading a file to the host.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use isle_wire::{FileKind, Frame, FrameError, ReadRequest, Reply, Stat, Stream, write_frame, write_message};
+use rustix::fs::{AtFlags, OFlags};
+
+use super::{As, Resolved, facts, failure, shown};
+
+const CHUNK: usize = 256 * 1024;
+
+/// Opens first, so that an error comes before any data.
+pub(crate) async fn read(stream: &mut Stream, request: &ReadRequest) -> Result<(), FrameError> {
+    let (file, stat) = match open(request) {
+        Ok(opened) => opened,
+        Err(error) => {
+            let failed = failure(&error, format!("read {}", shown(&request.at.path)));
+            return write_message(stream, &Reply::Failed(failed)).await;
+        }
+    };
+    write_message(stream, &Reply::Stat(stat)).await?;
+    let mut offset = request.offset;
+    let mut left = request.limit.unwrap_or(u64::MAX);
+    while left > 0 {
+        let mut buffer = vec![0u8; CHUNK.min(usize::try_from(left).unwrap_or(CHUNK))];
+        let count = match rustix::io::pread(&file, &mut buffer, offset) {
+            Ok(count) => count,
+            // The host was promised contents; without the end frame it knows they are not complete.
+            Err(_) => return Err(FrameError::Ended),
+        };
+        if count == 0 {
+            break;
+        }
+        buffer.truncate(count);
+        offset += count as u64;
+        left -= count as u64;
+        write_frame(stream, &Frame::Data(buffer.into())).await?;
+    }
+    write_frame(stream, &Frame::End).await
+}
+
+fn open(request: &ReadRequest) -> io::Result<(OwnedFd, Stat)> {
+    let _as = As::user(request.at.user);
+    // Not blocking: a pipe without a writer must not hold the agent.
+    let file = Resolved::new(&request.at)?.open(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+    let stat = facts(&rustix::fs::statat(&file, "", AtFlags::EMPTY_PATH)?);
+    match stat.kind {
+        FileKind::File => Ok((file, stat)),
+        FileKind::Directory => Err(io::Error::from_raw_os_error(libc::EISDIR)),
+        FileKind::Symlink | FileKind::Other => Err(io::Error::from_raw_os_error(libc::ENXIO)),
+    }
+}

@@ -1,0 +1,245 @@
+//! Writing files from the host, all or none. Each file is written under a name of its own beside
+//! its place; only when all have arrived are they swapped in. A failure on the way swaps back and
+//! removes everything that was made, directories included.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use isle_wire::{
+    Failure, FileKind, Frame, FrameError, GuestUser, PathRequest, Reply, Stream, WriteHeader, WriteRequest, read_frame,
+    write_message,
+};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+
+use super::{As, Resolved, facts, failure, shown};
+
+/// One file on its way in.
+struct Pending {
+    directory: OwnedFd,
+    name: Vec<u8>,
+    temporary: Vec<u8>,
+    file: OwnedFd,
+    written: u64,
+    swapped: Swapped,
+    shown: String,
+}
+
+/// What the commit did with it so far.
+#[derive(PartialEq, Eq)]
+enum Swapped {
+    No,
+    /// There was nothing before.
+    New,
+    /// The old contents are under the temporary name.
+    Exchanged,
+}
+
+struct Batch {
+    user: GuestUser,
+    files: Vec<Pending>,
+    made: Vec<(PathRequest, Vec<u8>)>,
+}
+
+pub(crate) async fn write(stream: &mut Stream, request: &WriteRequest) -> Result<(), FrameError> {
+    let mut batch = Batch { user: request.user, files: Vec::new(), made: Vec::new() };
+    let mut failed: Option<Failure> = None;
+    loop {
+        let frame = match read_frame(stream).await {
+            Ok(Some(frame)) => frame,
+            Ok(None) => {
+                batch.undo();
+                return Err(FrameError::Ended);
+            }
+            Err(error) => {
+                batch.undo();
+                return Err(error);
+            }
+        };
+        let step = match frame {
+            Frame::End => break,
+            // After a failure the rest is read and dropped, so that the answer finds a listener.
+            _ if failed.is_some() => Ok(()),
+            Frame::Data(bytes) => batch.data(&bytes),
+            message @ Frame::Message(_) => match message.decode::<WriteHeader>() {
+                Ok(header) => batch.begin(&header),
+                Err(error) => {
+                    batch.undo();
+                    return Err(error);
+                }
+            },
+            _ => {
+                batch.undo();
+                return Err(FrameError::Unexpected("a file"));
+            }
+        };
+        failed = failed.or(step.err());
+    }
+    let outcome = match failed {
+        Some(failure) => Err(failure),
+        None => batch.commit(),
+    };
+    let reply = match outcome {
+        Ok(()) => Reply::Written(batch.files.iter().map(|file| file.written).collect()),
+        Err(failure) => {
+            batch.undo();
+            Reply::Failed(failure)
+        }
+    };
+    write_message(stream, &reply).await
+}
+
+impl Batch {
+    fn begin(&mut self, header: &WriteHeader) -> Result<(), Failure> {
+        let _as = As::user(self.user);
+        let shown = shown(&header.at.path);
+        let pending = self.open(header).map_err(|error| failure(&error, format!("write {shown}")))?;
+        self.files.push(Pending { shown, ..pending });
+        Ok(())
+    }
+
+    fn open(&mut self, header: &WriteHeader) -> io::Result<Pending> {
+        let at = Resolved::new(&header.at)?;
+        let mut made = Vec::new();
+        let parents = at.make_parents(&mut made);
+        self.made.extend(made.into_iter().map(|path| (header.at.clone(), path)));
+        parents?;
+        let (directory, name) = at.parent()?;
+        let existing = match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Some(facts(&stat).kind),
+            Err(rustix::io::Errno::NOENT) => None,
+            Err(error) => return Err(error.into()),
+        };
+        // A link in the last place is written through, by the same rules that found it.
+        let (directory, name) = match existing {
+            Some(FileKind::Directory) => return Err(io::Error::from_raw_os_error(libc::EISDIR)),
+            Some(FileKind::Other) => return Err(io::Error::from_raw_os_error(libc::ENXIO)),
+            Some(FileKind::Symlink) => return Err(io::Error::from_raw_os_error(libc::ELOOP)),
+            Some(FileKind::File) | None => (directory, name.to_vec()),
+        };
+        if existing.is_some() {
+            // Replacing would get around a read-only file; whoever may not write it may not replace it.
+            let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            rustix::fs::openat(&directory, &name[..], flags, Mode::empty())?;
+        }
+        let temporary = temporary_name()?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&directory, &temporary[..], flags, Mode::from_raw_mode(0o600))?;
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(header.mode & 0o777))?;
+        let pending =
+            Pending { directory, name, temporary, file, written: 0, swapped: Swapped::No, shown: String::new() };
+        if header.append
+            && existing.is_some()
+            && let Err(error) = copy_existing(&pending)
+        {
+            pending.discard();
+            return Err(error);
+        }
+        Ok(pending)
+    }
+
+    fn data(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let Some(current) = self.files.last_mut() else {
+            return Err(failure(&io::ErrorKind::InvalidInput.into(), "write bytes without a name"));
+        };
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match rustix::io::write(&current.file, rest) {
+                Ok(count) => rest = &rest[count..],
+                Err(error) => return Err(failure(&error.into(), format!("write {}", current.shown))),
+            }
+        }
+        current.written += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<(), Failure> {
+        let _as = As::user(self.user);
+        for file in &mut self.files {
+            file.swap_in().map_err(|error| failure(&error, format!("put {} in place", file.shown)))?;
+        }
+        for file in &self.files {
+            if file.swapped == Swapped::Exchanged {
+                // The old contents; nobody knows this name.
+                rustix::fs::unlinkat(&file.directory, &file.temporary[..], AtFlags::empty()).ok();
+            }
+        }
+        Ok(())
+    }
+
+    fn undo(&mut self) {
+        let _as = As::user(self.user);
+        for file in self.files.iter().rev() {
+            match file.swapped {
+                Swapped::No => {}
+                Swapped::New => {
+                    rustix::fs::unlinkat(&file.directory, &file.name[..], AtFlags::empty()).ok();
+                    continue;
+                }
+                Swapped::Exchanged => {
+                    let (old, new) = (&file.temporary[..], &file.name[..]);
+                    rustix::fs::renameat_with(&file.directory, old, &file.directory, new, RenameFlags::EXCHANGE).ok();
+                }
+            }
+            file.discard();
+        }
+        self.files.clear();
+        for (request, path) in self.made.drain(..).rev() {
+            let inner = PathRequest { path: path.into(), ..request };
+            if let Ok(at) = Resolved::new(&inner)
+                && let Ok((parent, name)) = at.parent()
+            {
+                rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR).ok();
+            }
+        }
+    }
+}
+
+impl Pending {
+    fn swap_in(&mut self) -> io::Result<()> {
+        let (from, to) = (&self.temporary[..], &self.name[..]);
+        match rustix::fs::renameat_with(&self.directory, from, &self.directory, to, RenameFlags::NOREPLACE) {
+            Ok(()) => self.swapped = Swapped::New,
+            Err(rustix::io::Errno::EXIST) => {
+                rustix::fs::renameat_with(&self.directory, from, &self.directory, to, RenameFlags::EXCHANGE)?;
+                self.swapped = Swapped::Exchanged;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    fn discard(&self) {
+        rustix::fs::unlinkat(&self.directory, &self.temporary[..], AtFlags::empty()).ok();
+    }
+}
+
+fn copy_existing(pending: &Pending) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let old = rustix::fs::openat(&pending.directory, &pending.name[..], flags, Mode::empty())?;
+    let mut buffer = vec![0u8; 256 * 1024];
+    loop {
+        let count = rustix::io::read(&old, &mut buffer)?;
+        if count == 0 {
+            return Ok(());
+        }
+        let mut rest = &buffer[..count];
+        while !rest.is_empty() {
+            let written = rustix::io::write(&pending.file, rest)?;
+            rest = &rest[written..];
+        }
+    }
+}
+
+fn temporary_name() -> io::Result<Vec<u8>> {
+    let mut random = [0u8; 12];
+    // SAFETY: fills exactly the buffer.
+    let filled = unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
+    if usize::try_from(filled).ok() != Some(random.len()) {
+        return Err(io::Error::last_os_error());
+    }
+    let mut name = b".isle-".to_vec();
+    for byte in random {
+        name.extend(format!("{byte:02x}").bytes());
+    }
+    Ok(name)
+}

@@ -1,0 +1,395 @@
+//! The fork server: one thread, one socket to the daemon. Each request to make a sandbox is one
+//! clone of this small process; nothing is executed and almost nothing copied. It dies with the
+//! daemon: the end of the socket ends it, sandboxes stay.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, IoSlice, IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::fs::chown;
+use std::path::{Component, Path, PathBuf};
+
+use isle_linux::request::{
+    Extent, ForkReply, ForkRequest, Made, MakeRequest, MakeTier, Measured, Preamble, Refused, RemoveTree, Removed, Volume,
+    volume,
+};
+use isle_linux::setup::seccomp::{self, Instruction, Policy};
+use isle_linux::setup::{SANDBOX_ID, berth, container};
+use isle_linux::sys::{Cloned, Doing, Step, StepError, check, clone_process};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+};
+
+use crate::{name, serve};
+
+/// The daemon's end is here when the fork server starts.
+const CONTROL: i32 = 3;
+/// Descriptors of one request: stream, listener, cgroups (up to six), loop device.
+const MOST_DESCRIPTORS: usize = 12;
+const LARGEST_REQUEST: usize = 64 * 1024;
+
+struct Server {
+    control: OwnedFd,
+    container_filter: Vec<Instruction>,
+    protect_agents: bool,
+}
+
+/// Serves until the daemon goes. Arguments: state directory, scratch directory, and `map` when a
+/// user namespace is needed because the daemon is not root.
+pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> Result<(), StepError> {
+    // SAFETY: the daemon passes its end as this descriptor and nothing else here uses it.
+    let control = unsafe { OwnedFd::from_raw_fd(CONTROL) };
+    let mut next = |what: &str| {
+        arguments.next().map(PathBuf::from).ok_or_else(|| StepError {
+            step: format!("read the {what} from the command line"),
+            source: io::ErrorKind::InvalidInput.into(),
+        })
+    };
+    let (state, scratch) = (next("state directory")?, next("scratch directory")?);
+    let rootless = arguments.next().is_some();
+    ignore_dead_children()?;
+    if rootless {
+        unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS)?;
+        send(&control, &ForkReply::MapMe, None)?;
+        let mut word = [0u8; 8];
+        rustix::io::read(&control, &mut word).doing(|| "wait for the id maps".into())?;
+        isle_linux::setup::privileges::become_id(0).doing(|| "become root of the user namespace".into())?;
+    } else {
+        unshare(libc::CLONE_NEWNS)?;
+    }
+    berth::enter(&state, &scratch)?;
+    let server = Server { control, container_filter: seccomp::compile(Policy::Container), protect_agents: !rootless };
+    send(&server.control, &ForkReply::Ready, None)?;
+    server.serve()
+}
+
+fn unshare(flags: libc::c_int) -> Step<()> {
+    // SAFETY: takes flags only.
+    check(unsafe { libc::unshare(flags) }.into()).map(drop).doing(|| "unshare namespaces".into())
+}
+
+/// Sandboxes are watched by the daemon through pidfds; here their ends need no attention.
+fn ignore_dead_children() -> Step<()> {
+    // SAFETY: SIG_IGN is a valid disposition for SIGCHLD.
+    let previous = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+    if previous == libc::SIG_ERR { Err(io::Error::last_os_error()) } else { Ok(()) }
+        .doing(|| "ignore ended children".into())
+}
+
+fn send(control: &OwnedFd, reply: &ForkReply, descriptor: Option<BorrowedFd<'_>>) -> Step<()> {
+    let packet = minicbor::to_vec(reply).unwrap_or_default();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let descriptors = descriptor.map(|one| [one]);
+    if let Some(descriptors) = &descriptors {
+        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+    }
+    rustix::net::sendmsg(control, &[IoSlice::new(&packet)], &mut ancillary, SendFlags::NOSIGNAL)
+        .map(drop)
+        .doing(|| "answer the daemon".into())
+}
+
+impl Server {
+    fn serve(&self) -> Result<(), StepError> {
+        let mut buffer = vec![0u8; LARGEST_REQUEST];
+        loop {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let received = rustix::net::recvmsg(
+                &self.control,
+                &mut [IoSliceMut::new(&mut buffer)],
+                &mut ancillary,
+                RecvFlags::CMSG_CLOEXEC,
+            );
+            let length = match received {
+                Ok(message) if message.bytes > 0 => message.bytes,
+                Ok(_) => return Ok(()),
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error).doing(|| "hear the daemon".into()),
+            };
+            let mut descriptors = Vec::new();
+            for message in ancillary.drain() {
+                if let RecvAncillaryMessage::ScmRights(received) = message {
+                    descriptors.extend(received);
+                }
+            }
+            match minicbor::decode::<ForkRequest>(&buffer[..length]) {
+                Ok(ForkRequest::Make(request)) => self.make(&request, descriptors)?,
+                Ok(ForkRequest::Remove(request)) => self.aside(&request, |path, ticket| {
+                    let errno = remove_tree(path).err().and_then(|error| error.raw_os_error()).unwrap_or(0);
+                    ForkReply::Removed(Removed { ticket, errno })
+                })?,
+                Ok(ForkRequest::Measure(request)) => self.aside(&request, |path, ticket| {
+                    ForkReply::Measured(Measured { ticket, bytes: measure_tree(path) })
+                })?,
+                Err(error) => eprintln!("isle-agent: a request could not be read: {error}"),
+            }
+        }
+    }
+
+    /// Does slow work on a tree of the state directory in a child, so that nobody waits behind it.
+    fn aside(&self, request: &RemoveTree, work: impl FnOnce(&Path, u64) -> ForkReply) -> Result<(), StepError> {
+        let relative = Path::new(&request.path);
+        let stays_below = relative.components().all(|part| matches!(part, Component::Normal(_)));
+        // SAFETY: this process has one thread.
+        let cloned = unsafe { clone_process(0) }.doing(|| "fork".into())?;
+        if let Cloned::Child = cloned {
+            let path = Path::new(berth::STATE).join(relative);
+            let reply = if stays_below && relative.components().next().is_some() {
+                work(&path, request.ticket)
+            } else {
+                ForkReply::Removed(Removed { ticket: request.ticket, errno: libc::EINVAL })
+            };
+            let status = i32::from(send(&self.control, &reply, None).is_err());
+            // SAFETY: ends this child at once; nothing of the parent's may run here.
+            unsafe { libc::_exit(status) };
+        }
+        Ok(())
+    }
+
+    /// Clones a sandbox. Whatever fails before the clone is told to the daemon here; whatever fails
+    /// after it is told by the child on its own stream.
+    fn make(&self, request: &MakeRequest, descriptors: Vec<OwnedFd>) -> Result<(), StepError> {
+        let outcome = match request.tier {
+            MakeTier::Container => self.make_container(request, descriptors),
+            MakeTier::Process => isle_linux::setup::process::unsupported(),
+        };
+        match outcome {
+            Ok((pid, pidfd)) => {
+                send(&self.control, &ForkReply::Made(Made { ticket: request.ticket, pid }), Some(pidfd.as_fd()))
+            }
+            Err(error) => {
+                let refused =
+                    Refused { ticket: request.ticket, errno: error.errno(), step: error.step };
+                send(&self.control, &ForkReply::Refused(refused), None)
+            }
+        }
+    }
+
+    fn make_container(&self, request: &MakeRequest, descriptors: Vec<OwnedFd>) -> Step<(i32, OwnedFd)> {
+        let parts = Parts::split(request, descriptors)?;
+        let volume = attach_volume(request, parts.loop_device.as_ref())?;
+        let (go_read, go_write) =
+            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).doing(|| "make a pipe".into())?;
+        // SAFETY: this process has one thread.
+        let cloned = unsafe { clone_process(container::NAMESPACES) }.doing(|| "make namespaces".into())?;
+        match cloned {
+            Cloned::Child => {
+                drop(go_write);
+                become_agent(request, parts.link, parts.listener, go_read, &self.container_filter)
+            }
+            Cloned::Parent { pid, pidfd } => {
+                drop(go_read);
+                drop(volume);
+                let prepared =
+                    map_ids(pid, &request.ids).and_then(|()| join_cgroups(pid, &parts.cgroups));
+                self.protect(pid);
+                if let Err(error) = prepared {
+                    // The child sees the pipe end without the word and leaves.
+                    drop(go_write);
+                    return Err(error);
+                }
+                rustix::io::write(&go_write, b"+").doing(|| "let the sandbox go on".into())?;
+                Ok((pid, pidfd))
+            }
+        }
+    }
+
+    /// The agent should be the last the kernel kills when the sandbox runs out of memory. Without the
+    /// right to say so it is still behind its commands, which put themselves in front.
+    fn protect(&self, pid: i32) {
+        if self.protect_agents {
+            fs::write(format!("/proc/{pid}/oom_score_adj"), b"-900").ok();
+        }
+    }
+}
+
+/// A request's descriptors by their meaning.
+struct Parts {
+    link: OwnedFd,
+    listener: Option<OwnedFd>,
+    cgroups: Vec<OwnedFd>,
+    loop_device: Option<OwnedFd>,
+}
+
+impl Parts {
+    fn split(request: &MakeRequest, descriptors: Vec<OwnedFd>) -> Step<Self> {
+        let mut rest = descriptors.into_iter();
+        let mut take = |what: &str| {
+            rest.next().ok_or(io::Error::from_raw_os_error(libc::EBADF)).doing(|| format!("take the {what}"))
+        };
+        let link = take("stream")?;
+        let listener = if request.has_listener { Some(take("listener")?) } else { None };
+        let mut cgroups: Vec<OwnedFd> = rest.collect();
+        let loop_device =
+            if matches!(request.volume, Volume::LoopDevice) { cgroups.pop() } else { None };
+        Ok(Self { link, listener, cgroups, loop_device })
+    }
+}
+
+/// A volume shown at [`berth::VOLUME`] for the moment of a clone.
+struct AttachedVolume;
+
+impl Drop for AttachedVolume {
+    fn drop(&mut self) {
+        // The sandbox has its own copy of the mount; a failure would only leave one more behind.
+        rustix::mount::unmount(berth::VOLUME, rustix::mount::UnmountFlags::DETACH).ok();
+    }
+}
+
+fn attach_volume(request: &MakeRequest, loop_device: Option<&OwnedFd>) -> Step<Option<AttachedVolume>> {
+    let target = Path::new(berth::VOLUME);
+    match (&request.volume, loop_device) {
+        (Volume::Memory, _) => return Ok(None),
+        (Volume::Directory(path), _) => {
+            let source = Path::new(berth::STATE).join(path);
+            berth::bind(&source, target, berth::BindMode::Writable).doing(|| "show the volume".into())?;
+        }
+        (Volume::LoopDevice, Some(device)) => {
+            let source = format!("/proc/self/fd/{}", device.as_raw_fd());
+            let source = isle_linux::sys::c_string(source).doing(|| "name the volume".into())?;
+            berth::mount_at(&source, target, c"ext4", libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOATIME, "discard")
+                .doing(|| "mount the volume".into())?;
+        }
+        (Volume::LoopDevice, None) => {
+            return Err(io::Error::from_raw_os_error(libc::EBADF)).doing(|| "find the volume's device".into());
+        }
+    }
+    let attached = AttachedVolume;
+    let root = outside(&request.ids, 0);
+    let user = outside(&request.ids, SANDBOX_ID);
+    let own = |path: &Path, owner: u32| -> io::Result<()> {
+        match fs::create_dir(path) {
+            Ok(()) => chown(path, Some(owner), Some(owner)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(error),
+        }
+    };
+    let layers = target.join(volume::LAYERS);
+    own(&layers, root).doing(|| "make the directory of layers".into())?;
+    own(&layers.join(&request.layer), root).doing(|| "make the writable layer".into())?;
+    own(&target.join(volume::WORKSPACE), user).doing(|| "make the workspace".into())?;
+    Ok(Some(attached))
+}
+
+/// The id outside that `inside` is.
+fn outside(ids: &[Extent], inside: u32) -> u32 {
+    ids.iter()
+        .find(|extent| inside >= extent.inside && inside - extent.inside < extent.length)
+        .map_or(0, |extent| extent.outside + (inside - extent.inside))
+}
+
+fn map_ids(pid: i32, ids: &[Extent]) -> Step<()> {
+    let mut map = String::new();
+    for Extent { inside, outside, length } in ids {
+        map.push_str(&format!("{inside} {outside} {length}\n"));
+    }
+    for file in ["gid_map", "uid_map"] {
+        // One write: the kernel takes a map once.
+        let mut target = fs::OpenOptions::new()
+            .write(true)
+            .open(format!("/proc/{pid}/{file}"))
+            .doing(|| format!("open the {file}"))?;
+        target.write_all(map.as_bytes()).doing(|| format!("write the {file}"))?;
+    }
+    Ok(())
+}
+
+fn join_cgroups(pid: i32, cgroups: &[OwnedFd]) -> Step<()> {
+    let pid = pid.to_string();
+    for cgroup in cgroups {
+        rustix::io::write(cgroup, pid.as_bytes()).doing(|| "join a cgroup".into())?;
+    }
+    Ok(())
+}
+
+/// In the child: sets up, reports, serves, never returns.
+fn become_agent(
+    request: &MakeRequest,
+    link: OwnedFd,
+    listener: Option<OwnedFd>,
+    go: OwnedFd,
+    filter: &[Instruction],
+) -> ! {
+    let (link, listener, go) = keep_only(link, listener, go);
+    name::rename(&format!("isle-agent {}", request.layer));
+    if let Some(listener) = &listener {
+        // Listening here, not in the daemon, makes this process the peer that a later daemon sees.
+        if rustix::net::listen(listener, 16).is_err() {
+            exit(3);
+        }
+    }
+    match container::enter(request, go, filter) {
+        Ok(entered) => {
+            let preamble = Preamble {
+                generation: isle_wire::GENERATION,
+                version: env!("CARGO_PKG_VERSION").into(),
+                failure: None,
+                missing: entered.missing.iter().map(|(key, why)| ((*key).to_owned(), why.clone())).collect(),
+            };
+            serve::serve_forever(link, listener, entered.refusals, preamble);
+            exit(0)
+        }
+        Err(error) => {
+            let failure = Refused { ticket: request.ticket, errno: error.errno(), step: error.step };
+            let preamble =
+                Preamble { generation: 0, version: String::new(), failure: Some(failure), missing: vec![] };
+            serve::write_preamble(&link, &preamble).ok();
+            exit(4)
+        }
+    }
+}
+
+/// Leaves this process with nothing open but what it was given, at fixed numbers.
+fn keep_only(link: OwnedFd, listener: Option<OwnedFd>, go: OwnedFd) -> (OwnedFd, Option<OwnedFd>, OwnedFd) {
+    const FIRST: i32 = 20;
+    let place = |descriptor: OwnedFd, number: i32| {
+        // SAFETY: the old number is given up, the new one is owned by the result alone; numbers from
+        // FIRST on are unused because a request brings at most a dozen descriptors above the control socket.
+        unsafe {
+            libc::dup3(descriptor.as_raw_fd(), number, libc::O_CLOEXEC);
+            libc::close(descriptor.into_raw_fd());
+            OwnedFd::from_raw_fd(number)
+        }
+    };
+    let link = place(link, FIRST);
+    let go = place(go, FIRST + 1);
+    let listener = listener.map(|listener| place(listener, FIRST + 2));
+    // SAFETY: closes everything else; the fork server's own descriptors are of no use here. The
+    // control socket's OwnedFd lives in the parent's frame, which this process never returns to.
+    unsafe {
+        libc::close_range(3, FIRST.unsigned_abs() - 1, 0);
+        libc::close_range(FIRST.unsigned_abs() + 3, u32::MAX, 0);
+        libc::dup2(0, 1);
+        libc::dup2(0, 2);
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+    }
+    (link, listener, go)
+}
+
+fn exit(status: i32) -> ! {
+    // SAFETY: ends the process; as the first of its pid namespace, everything in it ends too.
+    unsafe { libc::_exit(status) }
+}
+
+fn remove_tree(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn measure_tree(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(meta) = fs::symlink_metadata(path) else { return 0 };
+    let mut total = meta.blocks() * 512;
+    if meta.is_dir() {
+        for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+            total += measure_tree(&entry.path());
+        }
+    }
+    total
+}

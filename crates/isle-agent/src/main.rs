@@ -1,0 +1,31 @@
+//! The program that becomes the first process of every sandbox. It is started once per daemon as
+//! the fork server; each sandbox is a clone of that one, set up and then serving as its agent.
+
+mod fork_server;
+mod name;
+mod output;
+mod reap;
+mod refusals;
+mod run;
+mod runs;
+mod serve;
+mod spawn;
+mod tree;
+mod watched;
+mod files;
+
+fn main() -> std::process::ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    let mode = arguments.next();
+    if mode.as_deref() != Some(std::ffi::OsStr::new("fork-server")) {
+        eprintln!("isle-agent is started by isle; there is nothing to run by hand");
+        return std::process::ExitCode::from(2);
+    }
+    match fork_server::run(arguments) {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("isle-agent: {error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}

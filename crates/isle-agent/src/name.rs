@@ -1,0 +1,26 @@
+//! What `ps` shows. A sandbox's agent is a copy of the fork server, whose command line names
+//! directories of the host; inside the sandbox everybody may read that, so it is written over.
+
+use std::fs;
+
+/// Replaces this process's command line and name.
+pub(crate) fn rename(name: &str) {
+    isle_linux::sys::set_name("isle-agent").ok();
+    let Some((start, length)) = argument_area() else { return };
+    let mut text = vec![0u8; length];
+    let kept = name.len().min(length.saturating_sub(1));
+    text[..kept].copy_from_slice(&name.as_bytes()[..kept]);
+    // SAFETY: the kernel says that the arguments of this process lie at `start`, `length` bytes long,
+    // on its own stack, writable. Nothing reads them any more: they were copied when the fork
+    // server started.
+    unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), start as *mut u8, length) };
+}
+
+/// Where the arguments are, from fields 48 and 49 of `/proc/self/stat`.
+fn argument_area() -> Option<(usize, usize)> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(45);
+    let (start, end): (usize, usize) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    (start > 0 && end > start).then_some((start, end - start))
+}

@@ -1,0 +1,34 @@
+//! Answering refused system calls: `EPERM`, and a note in the run that tried.
+
+use isle_linux::setup::seccomp::Listener;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::serve::Shared;
+use crate::tree;
+use crate::watched::watch;
+
+pub(crate) async fn answer(listener: Listener, agent: Shared) {
+    let Ok(listener) = watch(listener) else { return };
+    loop {
+        let Ok(mut ready) = listener.readable().await else { return };
+        // Receiving waits when there is nothing, and it would be the whole agent that waits.
+        if !is_pending(listener.get_ref()) {
+            ready.clear_ready();
+            continue;
+        }
+        // An error means that the asker was killed before it was heard.
+        let Ok(notification) = listener.get_ref().receive() else { continue };
+        let pid = i32::try_from(notification.pid).unwrap_or(0);
+        if let Some(run) = tree::tag_of(pid).and_then(|tag| agent.runs.by_tag(tag)) {
+            *run.state.borrow_mut().refused.entry(notification.number).or_default() += 1;
+        }
+        // The asker may have been killed meanwhile; then nobody waits for the answer.
+        listener.get_ref().refuse(notification, libc::EPERM).ok();
+    }
+}
+
+fn is_pending(listener: &Listener) -> bool {
+    let mut descriptors = [PollFd::new(listener, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut descriptors, Some(&now)).is_ok() && descriptors[0].revents().contains(PollFlags::IN)
+}

@@ -1,0 +1,493 @@
+//! One run from start to end: a pump that reads its outputs and winds it up, and followers that
+//! send what the pump read. A follower that lags holds the pump back, and the pump the program.
+
+use std::future::Future;
+use std::os::fd::OwnedFd;
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use isle_linux::setup::seccomp::call_name;
+use isle_wire::{
+    Ended, ExecControl, ExecEvent, ExecRequest, Failure, FailureKind, Frame, FrameError, OnHangup, Reply, SignalRequest,
+    Skipped, Stream, Violation, read_frame, write_frame, write_message,
+};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::time::Instant as Deadline;
+
+use crate::output::Channel;
+use crate::runs::{Run, RunState};
+use crate::serve::{Cell, Shared, output_frame};
+use crate::spawn::{self, ProgramIo, Spawned};
+use crate::tree::{self, Tag};
+use crate::watched::watch;
+
+/// How much is read at once.
+const CHUNK: usize = 64 * 1024;
+/// How long outputs may stay open after every process of the run is gone.
+const LINGER: Duration = Duration::from_millis(500);
+
+/// Towards the program.
+struct Input {
+    stdin: Option<AsyncFd<OwnedFd>>,
+    terminal: Option<Rc<AsyncFd<OwnedFd>>>,
+}
+
+/// From the program.
+enum Output {
+    Pipes { stdout: Option<AsyncFd<OwnedFd>>, stderr: Option<AsyncFd<OwnedFd>> },
+    Terminal(Option<Rc<AsyncFd<OwnedFd>>>),
+}
+
+/// Starts a run and serves its stream.
+pub(crate) async fn exec(mut stream: Stream, agent: Shared, request: ExecRequest) -> Result<(), FrameError> {
+    for run in &request.forget {
+        agent.runs.forget(run);
+    }
+    let spawned = match spawn::spawn(&request) {
+        Ok(spawned) => spawned,
+        Err(failure) => {
+            write_message(&mut stream, &ExecEvent::Failed(failure)).await?;
+            stream.shutdown().await.ok();
+            return Ok(());
+        }
+    };
+    let Ok((run, input, output)) = register(&agent, &request, spawned) else {
+        let failure = Failure { kind: FailureKind::Other, errno: 0, doing: "watch the program's pipes".into() };
+        return write_message(&mut stream, &ExecEvent::Failed(failure)).await;
+    };
+    let deadline = request.timeout_ms.map(|limit| Deadline::now() + Duration::from_millis(limit));
+    tokio::task::spawn_local(pump(agent.clone(), run.clone(), output, deadline));
+    if agent.runs.is_condemned(&run.id) {
+        run.state.borrow_mut().killed.get_or_insert(false);
+        tree::end(run.tag, &other_tags(&agent, run.tag)).await;
+    }
+    let position = run.state.borrow().fresh.end();
+    follow(stream, agent, run, Some(input), position).await
+}
+
+/// Follows a run that is known.
+pub(crate) async fn attach(mut stream: Stream, agent: Shared, id: &str) -> Result<(), FrameError> {
+    let Some(run) = agent.runs.get(id) else {
+        let failure = Failure { kind: FailureKind::NoSuchRun, errno: 0, doing: format!("attach to {id}") };
+        write_message(&mut stream, &ExecEvent::Failed(failure)).await?;
+        stream.shutdown().await.ok();
+        return Ok(());
+    };
+    let (stdout, stderr, position) = {
+        let state = run.state.borrow();
+        (state.stdout.snapshot(), state.stderr.snapshot(), state.fresh.end())
+    };
+    for (channel, (head, skipped, tail)) in [(Channel::Stdout, stdout), (Channel::Stderr, stderr)] {
+        send_retained(&mut stream, channel, &head).await?;
+        if skipped > 0 {
+            let skipped = match channel {
+                Channel::Stdout => Skipped { stdout: skipped, stderr: 0 },
+                Channel::Stderr => Skipped { stdout: 0, stderr: skipped },
+            };
+            write_message(&mut stream, &ExecEvent::Skipped(skipped)).await?;
+        }
+        send_retained(&mut stream, channel, &tail).await?;
+    }
+    follow(stream, agent, run, None, position).await
+}
+
+async fn send_retained(stream: &mut Stream, channel: Channel, bytes: &Bytes) -> Result<(), FrameError> {
+    for start in (0..bytes.len()).step_by(CHUNK) {
+        let chunk = bytes.slice(start..bytes.len().min(start + CHUNK));
+        write_frame(stream, &output_frame(channel, chunk)).await?;
+    }
+    Ok(())
+}
+
+fn register(agent: &Shared, request: &ExecRequest, spawned: Spawned) -> std::io::Result<(Rc<Run>, Input, Output)> {
+    let (input, output) = match spawned.io {
+        ProgramIo::Pipes { stdin, stdout, stderr } => (
+            Input { stdin: stdin.map(watch).transpose()?, terminal: None },
+            Output::Pipes { stdout: Some(watch(stdout)?), stderr: Some(watch(stderr)?) },
+        ),
+        ProgramIo::Terminal { master } => {
+            let master = Rc::new(watch(master)?);
+            (Input { stdin: None, terminal: Some(master.clone()) }, Output::Terminal(Some(master)))
+        }
+    };
+    let run = Rc::new(Run {
+        id: request.run.clone(),
+        pid: spawned.pid,
+        tag: spawned.tag,
+        started: Instant::now(),
+        on_hangup: request.on_hangup,
+        state: Cell::new(RunState::new(request.retain)),
+        changed: tokio::sync::Notify::new(),
+    });
+    agent.runs.insert(run.clone());
+    Ok((run, input, output))
+}
+
+/// Serves one stream of a run: output and the end towards the host, input and control from it.
+async fn follow(
+    stream: Stream,
+    agent: Shared,
+    run: Rc<Run>,
+    input: Option<Input>,
+    position: u64,
+) -> Result<(), FrameError> {
+    let (reader, writer) = tokio::io::split(stream);
+    let outcome = {
+        let follower = Follower::new(run.clone(), position);
+        let mut sending = pin!(send_output(writer, &follower));
+        tokio::select! {
+            sent = &mut sending => sent,
+            heard = hear(reader, &run, input) => match heard {
+                // The host has nothing more to say but goes on listening.
+                Ok(()) => sending.await,
+                Err(error) => Err(error),
+            },
+        }
+    };
+    if outcome.is_err() && run.on_hangup == OnHangup::Kill && run.state.borrow().ended.is_none() {
+        run.state.borrow_mut().killed.get_or_insert(false);
+        tree::end(run.tag, &other_tags(&agent, run.tag)).await;
+    }
+    outcome
+}
+
+/// A place in a run's fresh output; the pump waits for it.
+struct Follower {
+    run: Rc<Run>,
+    id: u64,
+}
+
+impl Follower {
+    fn new(run: Rc<Run>, position: u64) -> Self {
+        let id = {
+            let mut state = run.state.borrow_mut();
+            let id = state.next_follower;
+            state.next_follower += 1;
+            state.followers.insert(id, position);
+            id
+        };
+        Self { run, id }
+    }
+
+    /// The next chunk, or the end.
+    async fn next(&self) -> Result<(Channel, Bytes), Ended> {
+        loop {
+            let mut changed = pin!(self.run.changed.notified());
+            changed.as_mut().enable();
+            {
+                let mut state = self.run.state.borrow_mut();
+                let position = state.followers.get(&self.id).copied().unwrap_or(u64::MAX);
+                if let Some(chunk) = state.fresh.get(position) {
+                    let was_full = state.fresh.is_full();
+                    state.followers.insert(self.id, position + 1);
+                    state.trim();
+                    if was_full && !state.fresh.is_full() {
+                        self.run.changed.notify_waiters();
+                    }
+                    return Ok(chunk);
+                }
+                if let Some(ended) = &state.ended {
+                    return Err(ended.clone());
+                }
+            }
+            changed.await;
+        }
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        let mut state = self.run.state.borrow_mut();
+        state.followers.remove(&self.id);
+        state.trim();
+        self.run.changed.notify_waiters();
+    }
+}
+
+async fn send_output(mut writer: WriteHalf<Stream>, follower: &Follower) -> Result<(), FrameError> {
+    loop {
+        match follower.next().await {
+            Ok((channel, bytes)) => write_frame(&mut writer, &output_frame(channel, bytes)).await?,
+            Err(ended) => {
+                write_message(&mut writer, &ExecEvent::Ended(Box::new(ended))).await?;
+                writer.shutdown().await.ok();
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Takes input and control until the host closes its side (`Ok`) or the stream breaks.
+async fn hear(mut reader: ReadHalf<Stream>, run: &Rc<Run>, mut input: Option<Input>) -> Result<(), FrameError> {
+    loop {
+        match read_frame(&mut reader).await? {
+            None => {
+                // A reset and a clean close look alike from here; only the host's own promise tells: it
+                // keeps its side open while it wants the run, so an end means it is gone.
+                return match run.on_hangup {
+                    OnHangup::Kill => Err(FrameError::Ended),
+                    OnHangup::Continue => Ok(()),
+                };
+            }
+            Some(Frame::Stdin(bytes)) => {
+                if let Some(input) = &mut input {
+                    write_input(input, &bytes).await;
+                }
+            }
+            Some(Frame::End) => {
+                if let Some(input) = &mut input {
+                    input.stdin = None;
+                    if let Some(terminal) = &input.terminal {
+                        write_all(terminal, &[4]).await;
+                    }
+                }
+            }
+            Some(message @ Frame::Message(_)) => match message.decode::<ExecControl>()? {
+                ExecControl::Resize(size) => {
+                    if let Some(terminal) = input.as_ref().and_then(|input| input.terminal.as_ref()) {
+                        spawn::resize(terminal.get_ref(), size).ok();
+                    }
+                }
+                ExecControl::Signal(signal) => signal_group(run, input.as_ref(), signal),
+            },
+            Some(_) => return Err(FrameError::Unexpected("stdin or control")),
+        }
+    }
+}
+
+/// Signals what is in the foreground of the run.
+fn signal_group(run: &Run, input: Option<&Input>, signal: i32) {
+    let foreground = input
+        .and_then(|input| input.terminal.as_ref())
+        .and_then(|terminal| rustix::termios::tcgetpgrp(terminal.get_ref()).ok())
+        .map(|group| group.as_raw_nonzero().get());
+    // SAFETY: plain numbers. The first process of a run leads a group of its own number.
+    unsafe { libc::kill(-foreground.unwrap_or(run.pid), signal) };
+}
+
+async fn write_input(input: &mut Input, bytes: &[u8]) {
+    if let Some(terminal) = &input.terminal {
+        write_all(terminal, bytes).await;
+    } else if let Some(stdin) = &input.stdin
+        && !write_all(stdin, bytes).await
+    {
+        input.stdin = None;
+    }
+}
+
+/// Writes everything; `false` when nobody reads any more.
+async fn write_all(target: &AsyncFd<OwnedFd>, mut bytes: &[u8]) -> bool {
+    while !bytes.is_empty() {
+        let Ok(mut ready) = target.writable().await else { return false };
+        match ready.try_io(|inner| rustix::io::write(inner.get_ref(), bytes).map_err(Into::into)) {
+            Ok(Ok(count)) => bytes = &bytes[count..],
+            Ok(Err(_)) => return false,
+            Err(_would_block) => {}
+        }
+    }
+    true
+}
+
+/// Reads what there is; empty at the end (a terminal whose last program has gone says so by an error).
+async fn read_some(source: &AsyncFd<OwnedFd>) -> Bytes {
+    loop {
+        let Ok(mut ready) = source.readable().await else { return Bytes::new() };
+        let mut buffer = BytesMut::zeroed(CHUNK);
+        match ready.try_io(|inner| rustix::io::read(inner.get_ref(), &mut buffer[..]).map_err(Into::into)) {
+            Ok(Ok(count)) => {
+                // Copied to its size: a chunk may be kept for long and is usually small.
+                return Bytes::copy_from_slice(&buffer[..count]);
+            }
+            Ok(Err(_)) => return Bytes::new(),
+            Err(_would_block) => {}
+        }
+    }
+}
+
+impl Output {
+    fn is_open(&self) -> bool {
+        match self {
+            Self::Pipes { stdout, stderr } => stdout.is_some() || stderr.is_some(),
+            Self::Terminal(master) => master.is_some(),
+        }
+    }
+
+    /// The next bytes of either output; closes the one that ended.
+    async fn read(&mut self) -> Option<(Channel, Bytes)> {
+        match self {
+            Self::Pipes { stdout, stderr } => {
+                let (channel, bytes) = tokio::select! {
+                    bytes = read_open(stdout.as_ref()), if stdout.is_some() => (Channel::Stdout, bytes),
+                    bytes = read_open(stderr.as_ref()), if stderr.is_some() => (Channel::Stderr, bytes),
+                };
+                if !bytes.is_empty() {
+                    return Some((channel, bytes));
+                }
+                match channel {
+                    Channel::Stdout => *stdout = None,
+                    Channel::Stderr => *stderr = None,
+                }
+                None
+            }
+            Self::Terminal(master) => {
+                let bytes = read_open(master.as_deref()).await;
+                if bytes.is_empty() {
+                    *master = None;
+                    return None;
+                }
+                Some((Channel::Stdout, bytes))
+            }
+        }
+    }
+}
+
+async fn read_open(source: Option<&AsyncFd<OwnedFd>>) -> Bytes {
+    match source {
+        Some(source) => read_some(source).await,
+        None => Bytes::new(),
+    }
+}
+
+/// Reads outputs, keeps the deadline, winds the run up.
+async fn pump(agent: Shared, run: Rc<Run>, mut output: Output, deadline: Option<Deadline>) {
+    let mut deadline = deadline;
+    while run.state.borrow().exit.is_none() {
+        let mut changed = pin!(run.changed.notified());
+        changed.as_mut().enable();
+        let (exited, full) = {
+            let state = run.state.borrow();
+            (state.exit.is_some(), state.fresh.is_full())
+        };
+        if exited {
+            break;
+        }
+        tokio::select! {
+            () = changed => {}
+            chunk = output.read(), if output.is_open() && !full => keep(&run, chunk),
+            () = expired(deadline) => {
+                deadline = None;
+                run.state.borrow_mut().killed = Some(true);
+                tree::end(run.tag, &other_tags(&agent, run.tag)).await;
+            }
+        }
+    }
+    let leftovers = end_leftovers(&agent, &run).await;
+    drain(&run, &mut output).await;
+    finish(&run, leftovers);
+}
+
+async fn expired(deadline: Option<Deadline>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn keep(run: &Run, chunk: Option<(Channel, Bytes)>) {
+    let Some((channel, bytes)) = chunk else { return };
+    let mut state = run.state.borrow_mut();
+    match channel {
+        Channel::Stdout => state.stdout.push(&bytes),
+        Channel::Stderr => state.stderr.push(&bytes),
+    }
+    state.fresh.push(channel, bytes);
+    state.trim();
+    run.changed.notify_waiters();
+}
+
+/// What outlived the first process ends with it: work meant to go on is its own run.
+async fn end_leftovers(agent: &Shared, run: &Run) -> u32 {
+    let others = other_tags(agent, run.tag);
+    if others.is_empty() && has_no_children() {
+        return 0;
+    }
+    tree::end(run.tag, &others).await
+}
+
+/// Whether the agent has no child at all, and so (being everyone's last parent) nobody is left.
+fn has_no_children() -> bool {
+    // SAFETY: plain data.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: `info` is valid for the call, which only looks.
+    let result = unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, flags) };
+    result == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD)
+}
+
+pub(crate) fn other_tags(agent: &Shared, own: Tag) -> Vec<Tag> {
+    agent.runs.living().iter().map(|run| run.tag).filter(|&tag| tag != own).collect()
+}
+
+/// Reads what is still in the pipes. Someone else in the sandbox may have been handed an end, so
+/// there is a limit to the patience.
+async fn drain(run: &Run, output: &mut Output) {
+    let mut patience = Deadline::now() + LINGER;
+    while output.is_open() {
+        let mut changed = pin!(run.changed.notified());
+        changed.as_mut().enable();
+        if run.state.borrow().fresh.is_full() {
+            // A slow follower is no reason to lose output.
+            changed.await;
+            patience = Deadline::now() + LINGER;
+            continue;
+        }
+        let chunk = match within(patience, output.read()).await {
+            Some(chunk) => chunk,
+            None => return,
+        };
+        keep(run, chunk);
+    }
+}
+
+async fn within<T>(deadline: Deadline, work: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout_at(deadline, work).await.ok()
+}
+
+fn finish(run: &Run, leftovers: u32) {
+    let mut state = run.state.borrow_mut();
+    let Some(reaped) = state.exit else { return };
+    let violations = state
+        .refused
+        .iter()
+        .map(|(&number, &count)| Violation { call: call_name(number.into()), count })
+        .collect();
+    state.ended = Some(Ended {
+        exit: reaped.exit,
+        timed_out: state.killed == Some(true),
+        wall_us: u64::try_from(run.started.elapsed().as_micros()).unwrap_or(u64::MAX),
+        cpu_us: reaped.cpu_us,
+        peak_rss_kib: reaped.peak_rss_kib,
+        stdout_bytes: state.stdout.total(),
+        stderr_bytes: state.stderr.total(),
+        leftovers,
+        violations,
+    });
+    run.changed.notify_waiters();
+}
+
+/// Signals a run: its process group, or every process of it.
+pub(crate) async fn signal(agent: &Shared, request: &SignalRequest) -> Reply {
+    let known = agent.runs.get(&request.run);
+    if known.is_none() && request.whole_tree && request.signal == libc::SIGKILL {
+        agent.runs.condemn(&request.run);
+    }
+    let Some(run) = known.filter(|run| run.state.borrow().ended.is_none()) else {
+        let doing = format!("signal {}", request.run);
+        return Reply::Failed(Failure { kind: FailureKind::NoSuchRun, errno: libc::ESRCH, doing });
+    };
+    let others = other_tags(agent, run.tag);
+    match (request.whole_tree, request.signal) {
+        (true, libc::SIGKILL) => {
+            run.state.borrow_mut().killed.get_or_insert(false);
+            tree::end(run.tag, &others).await;
+        }
+        (true, signal) => {
+            tree::signal_all(run.tag, &others, signal);
+        }
+        (false, signal) => signal_group(&run, None, signal),
+    }
+    Reply::Done
+}

@@ -1,0 +1,134 @@
+//! The runs this agent knows: alive, or ended and not yet recorded by the host.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::rc::Rc;
+use std::time::Instant;
+
+use isle_wire::{Ended, Exit, OnHangup};
+use tokio::sync::Notify;
+
+use crate::output::{Fresh, Retained};
+use crate::tree::Tag;
+
+/// One run.
+pub(crate) struct Run {
+    pub(crate) id: String,
+    pub(crate) pid: i32,
+    pub(crate) tag: Tag,
+    pub(crate) started: Instant,
+    pub(crate) on_hangup: OnHangup,
+    pub(crate) state: RefCell<RunState>,
+    /// Something in `state` changed.
+    pub(crate) changed: Notify,
+}
+
+/// What changes about a run.
+pub(crate) struct RunState {
+    pub(crate) stdout: Retained,
+    pub(crate) stderr: Retained,
+    pub(crate) fresh: Fresh,
+    /// Where each follower is in `fresh`.
+    pub(crate) followers: HashMap<u64, u64>,
+    pub(crate) next_follower: u64,
+    /// Set by the reaper.
+    pub(crate) exit: Option<Reaped>,
+    /// Set when all is over.
+    pub(crate) ended: Option<Ended>,
+    /// Someone asked for the end of the tree; `true` when it was the clock.
+    pub(crate) killed: Option<bool>,
+    pub(crate) refused: BTreeMap<i32, u64>,
+}
+
+/// What the kernel said about an ended process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reaped {
+    pub(crate) exit: Exit,
+    pub(crate) cpu_us: u64,
+    pub(crate) peak_rss_kib: u64,
+}
+
+impl RunState {
+    pub(crate) fn new(retain: u64) -> Self {
+        Self {
+            stdout: Retained::new(retain),
+            stderr: Retained::new(retain),
+            fresh: Fresh::default(),
+            followers: HashMap::new(),
+            next_follower: 0,
+            exit: None,
+            ended: None,
+            killed: None,
+            refused: BTreeMap::new(),
+        }
+    }
+
+    /// Forgets chunks every follower has sent; without followers nothing needs to be kept.
+    pub(crate) fn trim(&mut self) {
+        let seen = self.followers.values().copied().min().unwrap_or_else(|| self.fresh.end());
+        self.fresh.seen_until(seen);
+    }
+}
+
+/// All runs.
+#[derive(Default)]
+pub(crate) struct Runs {
+    by_id: RefCell<HashMap<String, Rc<Run>>>,
+    /// Runs that were killed before they were heard of, newest last.
+    condemned: RefCell<VecDeque<String>>,
+}
+
+/// How many early kills are remembered.
+const MOST_CONDEMNED: usize = 64;
+
+impl Runs {
+    pub(crate) fn insert(&self, run: Rc<Run>) {
+        self.by_id.borrow_mut().insert(run.id.clone(), run);
+    }
+
+    pub(crate) fn get(&self, id: &str) -> Option<Rc<Run>> {
+        self.by_id.borrow().get(id).cloned()
+    }
+
+    /// The living run whose first process is `pid`.
+    pub(crate) fn by_pid(&self, pid: i32) -> Option<Rc<Run>> {
+        self.living().into_iter().find(|run| run.pid == pid)
+    }
+
+    /// The living run a tag belongs to.
+    pub(crate) fn by_tag(&self, tag: Tag) -> Option<Rc<Run>> {
+        self.living().into_iter().find(|run| run.tag == tag)
+    }
+
+    /// Runs whose first process has not been reaped, or that are still being wound up.
+    pub(crate) fn living(&self) -> Vec<Rc<Run>> {
+        self.by_id.borrow().values().filter(|run| run.state.borrow().ended.is_none()).cloned().collect()
+    }
+
+    /// Remembers that a run is to be ended as soon as it starts.
+    pub(crate) fn condemn(&self, id: &str) {
+        let mut condemned = self.condemned.borrow_mut();
+        if condemned.len() == MOST_CONDEMNED {
+            condemned.pop_front();
+        }
+        condemned.push_back(id.to_owned());
+    }
+
+    /// Whether a run was killed before it started.
+    pub(crate) fn is_condemned(&self, id: &str) -> bool {
+        self.condemned.borrow().iter().any(|one| one == id)
+    }
+
+    /// Drops an ended run.
+    pub(crate) fn forget(&self, id: &str) {
+        let mut runs = self.by_id.borrow_mut();
+        if runs.get(id).is_some_and(|run| run.state.borrow().ended.is_some()) {
+            runs.remove(id);
+        }
+    }
+
+    /// Ids, and whether they have ended.
+    pub(crate) fn list(&self) -> Vec<(String, bool)> {
+        self.by_id.borrow().values().map(|run| (run.id.clone(), run.state.borrow().ended.is_some())).collect()
+    }
+}

@@ -1,0 +1,138 @@
+//! The agent's life: answer the daemon that made the sandbox, then any later one, on every stream
+//! they open. When a sandbox has no listener its daemon's end is its own.
+
+use std::cell::RefCell;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use isle_linux::request::Preamble;
+use isle_linux::setup::seccomp::Listener;
+use isle_wire::{
+    Frame, GENERATION, Missing, Mux, Reply, Request, RunEntry, RunList, Side, Stream, Welcome, read_frame, write_message,
+};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::LocalSet;
+
+use crate::runs::Runs;
+use crate::{files, reap, refusals, run};
+
+/// What all streams share.
+pub(crate) struct Agent {
+    pub(crate) runs: Runs,
+    missing: Vec<(String, String)>,
+}
+
+pub(crate) type Shared = Rc<Agent>;
+
+/// Serves until the daemon of a one-shot leaves, or for ever.
+pub(crate) fn serve_forever(link: OwnedFd, listener: Option<OwnedFd>, notifications: Option<Listener>, preamble: Preamble) {
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() else {
+        return;
+    };
+    LocalSet::new().block_on(&runtime, async move {
+        let Ok(reaper) = reap::Reaper::new() else { return };
+        let agent: Shared = Rc::new(Agent { runs: Runs::default(), missing: preamble.missing.clone() });
+        tokio::task::spawn_local(reaper.run(agent.clone()));
+        if let Some(notifications) = notifications {
+            tokio::task::spawn_local(refusals::answer(notifications, agent.clone()));
+        }
+        if write_preamble(&link, &preamble).is_err() && listener.is_none() {
+            return;
+        }
+        let first = connection(link, agent.clone());
+        match listener {
+            None => first.await,
+            Some(listener) => {
+                tokio::task::spawn_local(first);
+                accept(listener, agent, preamble).await;
+            }
+        }
+    });
+}
+
+/// Takes the connections of later daemons.
+async fn accept(listener: OwnedFd, agent: Shared, preamble: Preamble) {
+    let listener = std::os::unix::net::UnixListener::from(listener);
+    let Ok(listener) = listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(listener)) else {
+        return;
+    };
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        let Ok(stream) = stream.into_std() else { continue };
+        if write_preamble(&stream, &preamble).is_ok() {
+            tokio::task::spawn_local(connection(stream.into(), agent.clone()));
+        }
+    }
+}
+
+/// Writes the preamble; it is small and the peer waits for it, so a full socket is an error.
+pub(crate) fn write_preamble(link: &impl std::os::fd::AsFd, preamble: &Preamble) -> std::io::Result<()> {
+    let body = minicbor::to_vec(preamble).unwrap_or_default();
+    let mut packet = u32::try_from(body.len()).unwrap_or(0).to_be_bytes().to_vec();
+    packet.extend(body);
+    let written = rustix::io::write(link, &packet)?;
+    if written == packet.len() { Ok(()) } else { Err(std::io::ErrorKind::WriteZero.into()) }
+}
+
+async fn connection(link: OwnedFd, agent: Shared) {
+    let stream = std::os::unix::net::UnixStream::from(link);
+    let Ok(stream) = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream)) else { return };
+    let (_mux, mut incoming, driver) = Mux::new(stream, Side::Agent);
+    tokio::task::spawn_local(driver);
+    while let Some(stream) = incoming.accept().await {
+        let agent = agent.clone();
+        tokio::task::spawn_local(async move {
+            // A broken stream concerns only the one who opened it.
+            operation(stream, agent).await.ok();
+        });
+    }
+}
+
+async fn operation(mut stream: Stream, agent: Shared) -> Result<(), isle_wire::FrameError> {
+    let Some(first) = read_frame(&mut stream).await? else { return Ok(()) };
+    match first.decode::<Request>()? {
+        Request::Hello(_) => {
+            let missing = agent
+                .missing
+                .iter()
+                .map(|(key, reason)| Missing { key: key.clone(), reason: reason.clone() })
+                .collect();
+            let welcome = Welcome { generation: GENERATION, version: env!("CARGO_PKG_VERSION").into(), missing };
+            write_message(&mut stream, &welcome).await?;
+        }
+        Request::Exec(request) => return run::exec(stream, agent, *request).await,
+        Request::Attach(request) => return run::attach(stream, agent, &request.run).await,
+        Request::Signal(request) => write_message(&mut stream, &run::signal(&agent, &request).await).await?,
+        Request::Runs => {
+            let runs = agent.runs.list().into_iter().map(|(run, ended)| RunEntry { run, ended }).collect();
+            write_message(&mut stream, &RunList { runs }).await?;
+        }
+        Request::Forget(request) => {
+            agent.runs.forget(&request.run);
+            write_message(&mut stream, &Reply::Done).await?;
+        }
+        Request::ReadFile(request) => files::read::read(&mut stream, &request).await?,
+        Request::WriteFiles(request) => files::write::write(&mut stream, &request).await?,
+        Request::Stat(request) => write_message(&mut stream, &files::stat(&request)).await?,
+        Request::List(request) => write_message(&mut stream, &files::list::list(&request)).await?,
+        Request::Remove(request) => write_message(&mut stream, &files::remove::remove(&request)).await?,
+        Request::Which(request) => write_message(&mut stream, &files::which(&request.names)).await?,
+        // SAFETY: ends the first process of the sandbox, and so everything in it.
+        Request::Shutdown => unsafe { libc::_exit(0) },
+    }
+    // Everything was sent; a clean end lets the host tell it from a broken one.
+    stream.shutdown().await.ok();
+    Ok(())
+}
+
+/// A cell that is only ever touched between awaits.
+pub(crate) type Cell<T> = RefCell<T>;
+
+/// Frames an output chunk.
+pub(crate) fn output_frame(channel: crate::output::Channel, bytes: bytes::Bytes) -> Frame {
+    match channel {
+        crate::output::Channel::Stdout => Frame::Stdout(bytes),
+        crate::output::Channel::Stderr => Frame::Stderr(bytes),
+    }
+}

@@ -1,0 +1,286 @@
+//! Starting a program: one `clone` that shares memory with the agent until the program is
+//! executed, as cheap as the kernel can make it. Between clone and exec only raw system calls
+//! happen, on a small stack of their own.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use isle_linux::setup::{SANDBOX_ID, privileges};
+use isle_linux::sys::{c_string, check};
+use isle_wire::{ExecRequest, Failure, FailureKind, GuestUser, RunLimits, StdinMode, TerminalSize};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::files;
+use crate::tree::Tag;
+
+/// A started program.
+pub(crate) struct Spawned {
+    pub(crate) pid: i32,
+    pub(crate) tag: Tag,
+    pub(crate) io: ProgramIo,
+}
+
+/// The agent's ends.
+pub(crate) enum ProgramIo {
+    Pipes { stdin: Option<OwnedFd>, stdout: OwnedFd, stderr: OwnedFd },
+    Terminal { master: OwnedFd },
+}
+
+/// What the child needs, all of it allocated before the clone.
+struct Plan {
+    candidates: Vec<CString>,
+    argv: Vec<*const libc::c_char>,
+    environment: Vec<*const libc::c_char>,
+    cwd: CString,
+    user: GuestUser,
+    limits: RunLimits,
+    stdio: [RawFd; 3],
+    terminal: bool,
+    /// Written by the child.
+    step: i32,
+    errno: i32,
+    tag: u64,
+}
+
+const STEP_SETUP: i32 = 1;
+const STEP_DIRECTORY: i32 = 2;
+const STEP_EXECUTE: i32 = 3;
+
+/// Starts the program of `request`.
+pub(crate) fn spawn(request: &ExecRequest) -> Result<Spawned, Failure> {
+    let other = |doing: &str| {
+        let doing = doing.to_owned();
+        move |error: io::Error| files::failure(&error, doing)
+    };
+    if request.make_cwd {
+        files::make_directory(&request.cwd, request.user)?;
+    }
+    let argv = strings(&request.argv).map_err(other("read the arguments"))?;
+    let environment = strings(&request.env).map_err(other("read the environment"))?;
+    let Some(program) = argv.first() else {
+        return Err(Failure { kind: FailureKind::Other, errno: libc::EINVAL, doing: "run nothing".into() });
+    };
+    let (io, theirs) = open_io(request).map_err(other("open pipes"))?;
+    let mut plan = Plan {
+        candidates: candidates(program, &environment),
+        argv: pointers(&argv),
+        environment: pointers(&environment),
+        cwd: c_string(request.cwd.to_vec()).map_err(other("read the working directory"))?,
+        user: request.user,
+        limits: request.limits,
+        stdio: [theirs.0[0].as_raw_fd(), theirs.0[1].as_raw_fd(), theirs.0[2].as_raw_fd()],
+        terminal: matches!(io, ProgramIo::Terminal { .. }),
+        step: 0,
+        errno: 0,
+        tag: 0,
+    };
+    // The memory is shared with children that changed their identity: say again that it may be looked
+    // at by its owner, or the next child could not set its own kill order.
+    isle_linux::sys::prctl(libc::PR_SET_DUMPABLE, 1, 0).map_err(other("stay inspectable"))?;
+    let pid = clone_and_run(&mut plan).map_err(other("start a process"))?;
+    if plan.errno == 0 {
+        return Ok(Spawned { pid, tag: Tag(plan.tag), io });
+    }
+    // The child has left already; the reaper must not take it for an orphan of someone else.
+    // SAFETY: waits for a child of ours that is about to be gone.
+    unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::__WALL) };
+    let name = String::from_utf8_lossy(program.as_bytes()).into_owned();
+    let cwd = String::from_utf8_lossy(&request.cwd).into_owned();
+    let doing = match plan.step {
+        STEP_EXECUTE => format!("run {name}"),
+        STEP_DIRECTORY => format!("enter {cwd}"),
+        _ => "prepare the process".to_owned(),
+    };
+    Err(files::failure(&io::Error::from_raw_os_error(plan.errno), doing))
+}
+
+fn strings(bytes: &[minicbor::bytes::ByteVec]) -> io::Result<Vec<CString>> {
+    bytes.iter().map(|one| c_string(one.to_vec())).collect()
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings.iter().map(|one| one.as_ptr()).chain([std::ptr::null()]).collect()
+}
+
+/// Where the program may be: as named, or along the path of its environment.
+fn candidates(program: &CString, environment: &[CString]) -> Vec<CString> {
+    let name = program.as_bytes();
+    if name.contains(&b'/') || name.is_empty() {
+        return vec![program.clone()];
+    }
+    let path = environment.iter().find_map(|one| one.as_bytes().strip_prefix(b"PATH=")).unwrap_or(b"/usr/bin:/bin");
+    path.split(|&byte| byte == b':')
+        .filter(|directory| !directory.is_empty())
+        .filter_map(|directory| c_string([directory, b"/", name].concat()).ok())
+        .collect()
+}
+
+/// The program's ends of its input and output.
+struct Theirs([OwnedFd; 3]);
+
+fn open_io(request: &ExecRequest) -> io::Result<(ProgramIo, Theirs)> {
+    if let Some(size) = request.terminal {
+        let (master, slave) = open_terminal(size)?;
+        let copies = [slave.try_clone()?, slave.try_clone()?, slave];
+        return Ok((ProgramIo::Terminal { master }, Theirs(copies)));
+    }
+    let (stdout, their_stdout) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (stderr, their_stderr) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (stdin, their_stdin) = match request.stdin {
+        StdinMode::Null => {
+            let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+            (None, rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty())?)
+        }
+        StdinMode::Stream => {
+            let (theirs, ours) = pipe_with(PipeFlags::CLOEXEC)?;
+            (Some(ours), theirs)
+        }
+    };
+    for ours in [Some(&stdout), Some(&stderr), stdin.as_ref()].into_iter().flatten() {
+        rustix::io::ioctl_fionbio(ours, true)?;
+    }
+    Ok((ProgramIo::Pipes { stdin, stdout, stderr }, Theirs([their_stdin, their_stdout, their_stderr])))
+}
+
+fn open_terminal(size: TerminalSize) -> io::Result<(OwnedFd, OwnedFd)> {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    grantpt(&master)?;
+    unlockpt(&master)?;
+    let name = ptsname(&master, Vec::new())?;
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC;
+    let slave = rustix::fs::open(&name, flags, rustix::fs::Mode::empty())?;
+    // The sandbox user must be able to open its own terminal by name.
+    rustix::fs::fchmod(&slave, rustix::fs::Mode::from_raw_mode(0o620))?;
+    rustix::fs::fchown(
+        &slave,
+        Some(rustix::fs::Uid::from_raw(SANDBOX_ID)),
+        Some(rustix::fs::Gid::from_raw(5)),
+    )?;
+    resize(&master, size)?;
+    rustix::io::ioctl_fionbio(&master, true)?;
+    Ok((master, slave))
+}
+
+/// Sets the size of a terminal; the program is told by the kernel.
+pub(crate) fn resize(terminal: &OwnedFd, size: TerminalSize) -> io::Result<()> {
+    let size = rustix::termios::Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
+    Ok(rustix::termios::tcsetwinsize(terminal, size)?)
+}
+
+fn clone_and_run(plan: &mut Plan) -> io::Result<i32> {
+    const STACK: usize = 64 * 1024;
+    let mut stack = vec![0u8; STACK];
+    // SAFETY: one past the end of the allocation, aligned down to 16 as the ABI asks.
+    let top = unsafe { stack.as_mut_ptr().add(STACK) }.map_addr(|address| address & !15);
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_NEWUTS | libc::SIGCHLD;
+    // SAFETY: plain data, filled by sigfillset; all signals are held back while memory is shared so that
+    // nothing runs in the child but `child`.
+    let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    // SAFETY: both sets are valid.
+    unsafe {
+        libc::sigfillset(&raw mut all);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+    }
+    // SAFETY: the stack outlives the child's use of it because CLONE_VFORK suspends this (only) thread
+    // until the child has executed a program or left; `child` makes raw system calls only.
+    let pid = unsafe { libc::clone(child, top.cast(), flags, std::ptr::from_mut(plan).cast()) };
+    let result = check(pid.into());
+    // SAFETY: restores the mask saved above.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    drop(stack);
+    Ok(i32::try_from(result?).unwrap_or(-1))
+}
+
+/// Runs in the child, sharing memory with the agent: no allocation, no locks, no returning.
+extern "C" fn child(plan: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: `plan` is the Plan passed to clone, alive and untouched by the suspended agent.
+    let plan = unsafe { &mut *plan.cast::<Plan>() };
+    let (step, errno) = match prepare(plan) {
+        Err(errno) => (STEP_SETUP, errno),
+        Ok(()) => {
+            // SAFETY: a NUL-terminated path.
+            if unsafe { libc::chdir(plan.cwd.as_ptr()) } != 0 {
+                (STEP_DIRECTORY, last_errno())
+            } else {
+                (STEP_EXECUTE, execute(plan))
+            }
+        }
+    };
+    plan.step = step;
+    plan.errno = errno;
+    // SAFETY: leaves without running anything of the agent's.
+    unsafe { libc::_exit(127) }
+}
+
+fn last_errno() -> i32 {
+    // SAFETY: the location is always valid; the child shares it with the suspended agent.
+    unsafe { *libc::__errno_location() }
+}
+
+fn prepare(plan: &mut Plan) -> Result<(), i32> {
+    let must = |result: libc::c_long| if result == -1 { Err(last_errno()) } else { Ok(()) };
+    // SAFETY: raw system calls with plain numbers and pointers into the plan or to literals, all valid.
+    unsafe {
+        let mut meta: libc::stat = std::mem::zeroed();
+        must(libc::stat(c"/proc/self/ns/uts".as_ptr(), &raw mut meta).into())?;
+        plan.tag = meta.st_ino;
+        // The agent ignores SIGPIPE as every Rust program does; a command must not inherit that.
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        must(libc::setsid().into())?;
+        if plan.terminal {
+            must(libc::ioctl(plan.stdio[0], libc::TIOCSCTTY, 0).into())?;
+        }
+        for (number, &descriptor) in (0..).zip(&plan.stdio) {
+            must(libc::dup2(descriptor, number).into())?;
+        }
+        let order = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        if order >= 0 {
+            libc::write(order, c"500".as_ptr().cast(), 3);
+        }
+        for (resource, value) in [
+            (libc::RLIMIT_CPU, plan.limits.cpu_seconds),
+            (libc::RLIMIT_FSIZE, plan.limits.file_size),
+            (libc::RLIMIT_NOFILE, plan.limits.open_files),
+            (libc::RLIMIT_NPROC, plan.limits.processes),
+            (libc::RLIMIT_AS, plan.limits.address_space),
+        ] {
+            if let Some(value) = value {
+                let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
+                must(libc::setrlimit(resource, &raw const limit).into())?;
+            }
+        }
+        match plan.user {
+            GuestUser::Root => {
+                privileges::set_capabilities(privileges::GUEST_ROOT)
+                    .map_err(|error| error.raw_os_error().unwrap_or(libc::EPERM))?;
+            }
+            GuestUser::Sandbox => {
+                privileges::bound_to_nothing()
+                    .map_err(|error| error.raw_os_error().unwrap_or(libc::EPERM))?;
+                must(libc::syscall(libc::SYS_setresgid, SANDBOX_ID, SANDBOX_ID, SANDBOX_ID))?;
+                must(libc::syscall(libc::SYS_setresuid, SANDBOX_ID, SANDBOX_ID, SANDBOX_ID))?;
+            }
+        }
+        must(libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0))?;
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        must(libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()).into())
+    }
+}
+
+/// Tries each candidate as a shell would; returns why none could be executed.
+fn execute(plan: &Plan) -> i32 {
+    let mut worst = libc::ENOENT;
+    for candidate in &plan.candidates {
+        // SAFETY: NUL-terminated path, null-terminated arrays of NUL-terminated strings.
+        unsafe { libc::execve(candidate.as_ptr(), plan.argv.as_ptr(), plan.environment.as_ptr()) };
+        match last_errno() {
+            libc::ENOENT | libc::ENOTDIR => {}
+            libc::EACCES => worst = libc::EACCES,
+            errno => return errno,
+        }
+    }
+    worst
+}

@@ -1,0 +1,101 @@
+//! Errors as the daemon sends them, and those the client adds when the daemon cannot be asked.
+
+use std::io;
+
+use hyper::header::HeaderMap;
+use isle_engine::Code;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Shorthand.
+pub type Result<T, E = ClientError> = std::result::Result<T, E>;
+
+/// What went wrong. The code is text, because a newer daemon may know codes this client does not.
+#[derive(Debug, Clone, PartialEq, thiserror::Error, Serialize, Deserialize)]
+#[error("{message}")]
+pub struct ClientError {
+    /// For programs.
+    pub code: String,
+    /// For people.
+    pub message: String,
+    /// Facts.
+    #[serde(default)]
+    pub details: Map<String, Value>,
+    /// Whether trying again can help.
+    #[serde(default)]
+    pub retryable: bool,
+    /// What to do next, most useful first.
+    #[serde(default)]
+    pub next_steps: Vec<String>,
+}
+
+impl ClientError {
+    /// Whether it is this code.
+    #[must_use]
+    pub fn is(&self, code: Code) -> bool {
+        self.code == code.as_str()
+    }
+
+    /// Whether no daemon listened at all, so that starting one would help.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        self.is(Code::DaemonUnavailable) && self.details.get("absent") == Some(&Value::Bool(true))
+    }
+
+    /// The daemon cannot be reached.
+    pub(crate) fn unreachable(place: &str, why: &io::Error) -> Self {
+        let absent = matches!(why.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
+        isle_engine::Error::new(
+            Code::DaemonUnavailable,
+            format!("the daemon at {place} cannot be reached: {why}"),
+        )
+        .detail("absent", absent)
+        .next("start it with `isle serve`; what ended it is in `daemon.log` of its state directory")
+        .into()
+    }
+
+    /// The daemon stopped answering in the middle of something.
+    pub(crate) fn interrupted(why: impl std::fmt::Display) -> Self {
+        isle_engine::Error::new(Code::DaemonUnavailable, format!("the connection to the daemon broke: {why}"))
+            .next("try again; `isle history` shows what had been started")
+            .into()
+    }
+
+    /// The daemon answered with something this client does not understand.
+    pub(crate) fn not_understood(what: impl std::fmt::Display) -> Self {
+        isle_engine::Error::new(
+            Code::VersionMismatch,
+            format!("the daemon's answer is not understood: {what}"),
+        )
+        .next("`isle restart` starts a daemon of this version; sandboxes live on")
+        .into()
+    }
+}
+
+/// Refuses the answer of a daemon of another version. Every answer names it.
+pub(crate) fn check_version(headers: &HeaderMap) -> Result<()> {
+    let ours = env!("CARGO_PKG_VERSION");
+    match headers.get("isle-version").and_then(|value| value.to_str().ok()) {
+        Some(theirs) if theirs != ours => Err(isle_engine::Error::new(
+            Code::VersionMismatch,
+            format!("the daemon is version {theirs}, this program is version {ours}"),
+        )
+        .detail("daemon", theirs)
+        .detail("client", ours)
+        .next("`isle restart` starts a daemon of this version; sandboxes live on")
+        .into()),
+        _ => Ok(()),
+    }
+}
+
+impl From<isle_engine::Error> for ClientError {
+    fn from(error: isle_engine::Error) -> Self {
+        Self {
+            code: error.code.as_str().to_owned(),
+            retryable: error.code.retryable(),
+            message: error.message,
+            details: error.details,
+            next_steps: error.next_steps,
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The events of a run, as they happen. A broken connection can be taken up again after the last
+//! event that was seen.
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::Method;
+use hyper::body::Incoming;
+use isle_engine::ops::shapes::RunResult;
+use serde::Deserialize;
+
+use crate::client::Client;
+use crate::connection::whole;
+use crate::error::{ClientError, Result};
+use crate::route::encode;
+
+/// Something that happened in a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunEvent {
+    /// Position, for resuming.
+    pub id: u64,
+    /// What happened.
+    pub kind: RunEventKind,
+}
+
+/// See [`RunEvent`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum RunEventKind {
+    /// The command was started.
+    Started,
+    /// Standard output.
+    Stdout(String),
+    /// Standard error.
+    Stderr(String),
+    /// So many bytes are missing here.
+    Lost(u64),
+    /// It is over. Last event.
+    Ended(Box<RunResult>),
+}
+
+/// A run being followed.
+#[derive(Debug)]
+pub struct FollowedRun {
+    body: Incoming,
+    buffer: BytesMut,
+}
+
+impl Client {
+    /// Follows a run from the event after `after` (0: from the start of what is kept).
+    pub async fn follow(&self, run: &str, after: u64) -> Result<FollowedRun> {
+        let path = format!("/v1/runs/{}/events", encode(run));
+        let after = after.to_string();
+        let headers = [("accept", "text/event-stream"), ("last-event-id", after.as_str())];
+        let response = self.stream(Method::GET, &path, &headers, whole(Bytes::new())).await?;
+        Ok(FollowedRun { body: response.into_body(), buffer: BytesMut::new() })
+    }
+}
+
+impl FollowedRun {
+    /// The next event; `None` when the stream ended.
+    pub async fn next(&mut self) -> Result<Option<RunEvent>> {
+        loop {
+            while let Some(block) = take_block(&mut self.buffer) {
+                if let Some(event) = read_block(&block)? {
+                    return Ok(Some(event));
+                }
+            }
+            match self.body.frame().await {
+                None => return Ok(None),
+                Some(frame) => {
+                    if let Ok(data) = frame.map_err(ClientError::interrupted)?.into_data() {
+                        self.buffer.extend_from_slice(&data);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Takes the text up to the first empty line out of the buffer.
+fn take_block(buffer: &mut BytesMut) -> Option<Bytes> {
+    let end = buffer.windows(2).position(|pair| pair == b"\n\n")?;
+    let block = buffer.split_to(end + 2).freeze();
+    Some(block.slice(..end))
+}
+
+/// Reads one block of `id:`, `event:` and `data:` lines; comments and unknown events give nothing.
+fn read_block(block: &[u8]) -> Result<Option<RunEvent>> {
+    #[derive(Deserialize)]
+    struct Piece {
+        data: String,
+    }
+    #[derive(Deserialize)]
+    struct Missing {
+        bytes: u64,
+    }
+    let text = std::str::from_utf8(block).map_err(ClientError::not_understood)?;
+    let (mut id, mut name, mut data) = (0, "", String::new());
+    for line in text.lines() {
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "id" => id = value.parse().map_err(ClientError::not_understood)?,
+            "event" => name = value,
+            "data" => {
+                if !data.is_empty() {
+                    data.push('\n');
+                }
+                data.push_str(value);
+            }
+            _ => {}
+        }
+    }
+    let wrong = ClientError::not_understood;
+    let kind = match name {
+        "started" => RunEventKind::Started,
+        "stdout" => RunEventKind::Stdout(serde_json::from_str::<Piece>(&data).map_err(wrong)?.data),
+        "stderr" => RunEventKind::Stderr(serde_json::from_str::<Piece>(&data).map_err(wrong)?.data),
+        "lost" => RunEventKind::Lost(serde_json::from_str::<Missing>(&data).map_err(wrong)?.bytes),
+        "ended" => RunEventKind::Ended(serde_json::from_str(&data).map_err(wrong)?),
+        _ => return Ok(None),
+    };
+    Ok(Some(RunEvent { id, kind }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_found_in_pieces_that_do_not_end_where_events_do() {
+        let mut buffer = BytesMut::from(&b": beat\n\nid: 4\nevent: stdout\ndata: {\"data\":\"a\\n\"}\n"[..]);
+        assert_eq!(read_block(&take_block(&mut buffer).unwrap()).unwrap(), None);
+        assert_eq!(take_block(&mut buffer), None);
+        buffer.extend_from_slice(b"\nid: 5");
+        let event = read_block(&take_block(&mut buffer).unwrap()).unwrap();
+        assert_eq!(event, Some(RunEvent { id: 4, kind: RunEventKind::Stdout("a\n".into()) }));
+        assert_eq!(&buffer[..], b"id: 5");
+    }
+}

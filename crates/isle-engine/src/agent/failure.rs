@@ -1,0 +1,110 @@
+//! What a failure inside the sandbox means to the caller: a code, a sentence and a next step.
+
+use isle_wire::{Failure, FailureKind};
+
+use crate::error::{Code, Error};
+
+/// A failed file operation on `path`.
+pub(crate) fn file_error(failure: &Failure, path: &str) -> Error {
+    let error = match failure.kind {
+        FailureKind::NotFound => {
+            Error::new(Code::FileNotFound, format!("{path} does not exist in the sandbox"))
+                .next("list the directory to see what is there")
+        }
+        FailureKind::Denied => {
+            Error::new(Code::PermissionDenied, format!("the sandbox user may not do this to {path}"))
+                .next("use a path below /workspace or /tmp, or user \"root\" of the sandbox")
+        }
+        FailureKind::IsDirectory => Error::new(Code::IsDirectory, format!("{path} is a directory"))
+            .next("name a file; list_files shows what the directory holds"),
+        FailureKind::NotDirectory => {
+            Error::new(Code::NotDirectory, format!("a part of {path} is a file, not a directory"))
+                .next("name a path whose parents are directories")
+        }
+        FailureKind::Escapes => Error::new(
+            Code::InvalidPath,
+            format!("{path} leads out of the workspace, or through a link the sandbox does not follow"),
+        )
+        .next("use a path that stays below /workspace, or an absolute path of the sandbox"),
+        FailureKind::NoSpace => no_space(),
+        FailureKind::NotRegular => {
+            Error::new(Code::NotRegular, format!("{path} is a pipe, socket or device"))
+                .next("name a regular file")
+        }
+        FailureKind::NotEmpty => {
+            Error::new(Code::InvalidArgument, format!("{path} is a directory that is not empty"))
+                .next("set recursive to remove it with all it holds")
+        }
+        FailureKind::NoSuchRun => Error::new(Code::RunFinished, "the run has already ended")
+            .next("its record and output stay: see `logs` and `history`"),
+        FailureKind::NoProcesses => no_processes(),
+        FailureKind::NoMemory => no_memory(),
+        FailureKind::NotExecutable | FailureKind::Other => {
+            Error::internal(format!("{} failed in the sandbox: {}", failure.doing, system(failure.errno)))
+        }
+    };
+    with_facts(error, failure)
+}
+
+/// A command that could not be started.
+pub(crate) fn exec_error(failure: &Failure, program: &str) -> Error {
+    let about_directory = ["enter ", "make "].iter().any(|step| failure.doing.starts_with(step));
+    let error = match failure.kind {
+        FailureKind::NotFound | FailureKind::NotDirectory if about_directory => {
+            Error::new(Code::FileNotFound, "the working directory does not exist in the sandbox")
+                .next("make it first, or leave cwd out to start in /workspace")
+        }
+        FailureKind::NotFound => {
+            Error::new(Code::CommandNotFound, format!("there is no program {program:?} in the sandbox"))
+                .next("check the spelling, or give the whole line as `command` if it is shell text")
+        }
+        FailureKind::Denied if about_directory => {
+            Error::new(Code::PermissionDenied, "the sandbox user may not enter the working directory")
+                .next("choose another cwd, or user \"root\" of the sandbox")
+        }
+        FailureKind::Denied | FailureKind::IsDirectory | FailureKind::NotDirectory => {
+            Error::new(Code::PermissionDenied, format!("{program:?} is not executable for the sandbox user"))
+                .next("make it executable (chmod +x), or run it with its interpreter")
+        }
+        FailureKind::NotExecutable => Error::new(
+            Code::InvalidArgument,
+            format!("{program:?} is not a program this machine can execute"),
+        )
+        .next("add a #! line, run it with its interpreter, or use a build for this processor"),
+        FailureKind::NoProcesses => no_processes(),
+        FailureKind::NoMemory => no_memory(),
+        FailureKind::NoSpace => no_space(),
+        FailureKind::Escapes
+        | FailureKind::NotRegular
+        | FailureKind::NoSuchRun
+        | FailureKind::NotEmpty
+        | FailureKind::Other => {
+            Error::internal(format!("{} failed in the sandbox: {}", failure.doing, system(failure.errno)))
+        }
+    };
+    with_facts(error, failure)
+}
+
+fn no_space() -> Error {
+    Error::new(Code::NoSpace, "the sandbox has no space left")
+        .next("remove files, or make the sandbox anew with a larger `disk`")
+}
+
+fn no_processes() -> Error {
+    Error::new(Code::LimitReached, "the sandbox's limit on processes was reached")
+        .next("end some of its runs with `kill`, or make the sandbox anew with larger `pids`")
+}
+
+fn no_memory() -> Error {
+    Error::new(Code::LimitReached, "the sandbox's memory limit was reached")
+        .next("end some of its runs with `kill`, or make the sandbox anew with more `memory`")
+}
+
+fn with_facts(error: Error, failure: &Failure) -> Error {
+    let error = if failure.doing.is_empty() { error } else { error.detail("doing", failure.doing.clone()) };
+    if failure.errno == 0 { error } else { error.detail("errno", failure.errno) }
+}
+
+fn system(errno: i32) -> String {
+    if errno == 0 { "no reason given".into() } else { std::io::Error::from_raw_os_error(errno).to_string() }
+}

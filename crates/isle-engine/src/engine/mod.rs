@@ -1,0 +1,327 @@
+//! The engine: owner of backends, sandboxes and runs. What it does is in files of their own, by
+//! verb; here is what it is and what doors call.
+
+mod recover;
+mod session;
+mod shutdown;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use isle_store::Store;
+use isle_wire::{GuestUser, Stat, TerminalSize};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::agent::FileToWrite;
+use crate::backend::{Backend, Limits, Offer, Tier};
+use crate::context::{CallContext, Door};
+use crate::error::Result;
+use crate::journal::{Audit, Journal};
+use crate::ops::Registry;
+use crate::ops::shapes::RunResult;
+use crate::pipeline::{Admission, Capacity, stopping};
+use crate::run::Runs;
+use crate::sandbox::{Fleet, Settings, offers};
+use crate::values::{ByteSize, GuestPath, RunId, SandboxName, Span};
+
+pub use session::{Session, SessionEvent, SessionInput, SessionOutput};
+
+/// Settings of an engine; every field has a default.
+#[derive(Debug, Clone)]
+pub struct EngineConfig {
+    /// Tier of new sandboxes.
+    pub tier: Tier,
+    /// Image of new sandboxes.
+    pub image: String,
+    /// Limits of new sandboxes.
+    pub limits: Limits,
+    /// Whether new sandboxes may hold less than their tier promises where the host cannot do it.
+    pub allow_downgrade: bool,
+    /// How long a command may run when the call says nothing.
+    pub timeout: Span,
+    /// The longest timeout a call may ask for.
+    pub max_timeout: Span,
+    /// How long `exec` waits before it answers with a run that goes on.
+    pub wait: Span,
+    /// Bytes of each output kept per run (first half and last half).
+    pub output_cap: ByteSize,
+    /// Largest file the JSON doors read or write.
+    pub file_cap: ByteSize,
+    /// Make the sandbox `default` at start.
+    pub warm_default: bool,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            tier: Tier::Container,
+            image: "host".into(),
+            limits: Limits::default(),
+            allow_downgrade: false,
+            timeout: Span::seconds(10 * 60),
+            max_timeout: Span::seconds(24 * 3600),
+            wait: Span::seconds(45),
+            output_cap: ByteSize::mib(1),
+            file_cap: ByteSize::mib(16),
+            warm_default: true,
+        }
+    }
+}
+
+/// The engine. Cheap to clone.
+#[derive(Clone)]
+pub struct Engine {
+    pub(crate) inner: Arc<Inner>,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Engine").field("config", &self.inner.config).finish_non_exhaustive()
+    }
+}
+
+/// What all clones of an engine share.
+pub(crate) struct Inner {
+    pub(crate) config: EngineConfig,
+    pub(crate) journal: Journal,
+    pub(crate) backends: Vec<Arc<dyn Backend>>,
+    pub(crate) offers: RwLock<Vec<(Arc<dyn Backend>, Offer)>>,
+    pub(crate) fleet: Fleet,
+    pub(crate) runs: Runs,
+    pub(crate) admission: Admission,
+    /// Everything that goes on in the background; stopping waits for it.
+    pub(crate) tasks: TaskTracker,
+    pub(crate) started: std::time::Instant,
+    /// Fires when the engine no longer follows what goes on.
+    pub(crate) halted: CancellationToken,
+    registry: Registry,
+    stopping: AtomicBool,
+}
+
+impl Inner {
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Nothing new is made while the engine stops.
+    pub(crate) fn refuse_when_stopping(&self) -> Result<()> {
+        if self.is_stopping() { Err(stopping()) } else { Ok(()) }
+    }
+}
+
+/// Where an interactive command runs.
+#[derive(Debug, Clone)]
+pub enum Target {
+    /// In a named sandbox, made when missing.
+    Named(SandboxName),
+    /// In a fresh one that is gone afterwards.
+    OneShot(OneShot),
+}
+
+/// A sandbox for one command. `None` means the configured default.
+#[derive(Debug, Clone, Default)]
+pub struct OneShot {
+    /// Tier.
+    pub tier: Option<Tier>,
+    /// Image.
+    pub image: Option<String>,
+    /// Limits.
+    pub memory: Option<ByteSize>,
+    /// CPUs.
+    pub cpus: Option<f64>,
+    /// Processes.
+    pub pids: Option<u32>,
+    /// Writable layer.
+    pub disk: Option<ByteSize>,
+    /// Accept less than the tier promises.
+    pub allow_downgrade: Option<bool>,
+    /// Files placed before the command starts.
+    pub files: Vec<(GuestPath, Bytes)>,
+}
+
+/// What to run: exactly one form.
+#[derive(Debug, Clone)]
+pub enum Command {
+    /// Shell text.
+    Shell(String),
+    /// Program and arguments.
+    Argv(Vec<String>),
+    /// Code in a language (`python`, `node`, `shell`).
+    Code {
+        /// Language, or detected when `None`.
+        language: Option<String>,
+        /// The code.
+        code: String,
+    },
+}
+
+/// An interactive command: input, output and signals pass through, nothing is cut.
+#[derive(Debug, Clone)]
+pub struct OpenExec {
+    /// Where.
+    pub target: Target,
+    /// What.
+    pub command: Command,
+    /// Working directory; `/workspace` when `None`.
+    pub cwd: Option<GuestPath>,
+    /// Extra environment.
+    pub env: Vec<(String, String)>,
+    /// As whom.
+    pub user: GuestUser,
+    /// Time limit; none at all when `None` (interactive work has no default limit).
+    pub timeout: Option<Span>,
+    /// A terminal instead of pipes.
+    pub terminal: Option<TerminalSize>,
+    /// Whether standard input will be sent; `/dev/null` otherwise.
+    pub stdin: bool,
+}
+
+/// What happens in a run, for followers. Ids count up from 1 within a run.
+#[derive(Debug, Clone)]
+pub struct RunEvent {
+    /// Position, for resuming.
+    pub id: u64,
+    /// What happened.
+    pub kind: RunEventKind,
+}
+
+/// See [`RunEvent`].
+#[derive(Debug, Clone)]
+pub enum RunEventKind {
+    /// The command was started.
+    Started,
+    /// Standard output; never splits a character.
+    Stdout(String),
+    /// Standard error; never splits a character.
+    Stderr(String),
+    /// The follower was too slow or came too late; so many bytes are missing here.
+    Lost(u64),
+    /// It is over. Last event.
+    Ended(Box<RunResult>),
+}
+
+/// A stream of bytes from a file.
+pub type ByteStream = BoxStream<'static, Result<Bytes>>;
+
+impl Engine {
+    /// Starts: reconciles what an earlier engine left (finishes or undoes half-done work, reconnects
+    /// to living sandboxes and their runs, cleans up one-shots), then serves.
+    pub async fn start(config: EngineConfig, store: Store, backends: Vec<Arc<dyn Backend>>) -> Result<Self> {
+        Self::start_with(config, store, backends, Capacity::default()).await
+    }
+
+    pub(crate) async fn start_with(
+        config: EngineConfig,
+        store: Store,
+        backends: Vec<Arc<dyn Backend>>,
+        capacity: Capacity,
+    ) -> Result<Self> {
+        let offers = offers(&backends);
+        let inner = Arc::new(Inner {
+            config,
+            journal: Journal::new(store),
+            backends,
+            offers: RwLock::new(offers),
+            fleet: Fleet::default(),
+            runs: Runs::default(),
+            admission: Admission::new(capacity),
+            tasks: TaskTracker::new(),
+            started: std::time::Instant::now(),
+            halted: CancellationToken::new(),
+            registry: Registry::standard(),
+            stopping: AtomicBool::new(false),
+        });
+        inner.recover().await?;
+        inner.journal.evict();
+        inner.warm_up();
+        Ok(Self { inner })
+    }
+
+    /// All operations.
+    #[must_use]
+    pub fn registry(&self) -> &Registry {
+        &self.inner.registry
+    }
+
+    /// The settings it was started with.
+    #[must_use]
+    pub fn config(&self) -> &EngineConfig {
+        &self.inner.config
+    }
+
+    /// Calls an operation by name.
+    pub async fn call(&self, context: CallContext, operation: &str, input: Value) -> Result<Value> {
+        let entry = self.inner.registry.get(operation)?;
+        entry.call(self.clone(), context, input).await
+    }
+
+    /// Opens an interactive command.
+    pub async fn open(&self, context: CallContext, request: OpenExec) -> Result<Session> {
+        self.inner.open_session(&context, request).await
+    }
+
+    /// Follows a run from the event after `after` (0: from the start of what is kept).
+    pub fn follow(&self, run: &RunId, after: u64) -> Result<BoxStream<'static, RunEvent>> {
+        self.inner.follow(run, after)
+    }
+
+    /// Reads a file as a stream.
+    pub async fn read_stream(
+        &self,
+        context: CallContext,
+        sandbox: SandboxName,
+        path: GuestPath,
+        user: GuestUser,
+    ) -> Result<(Stat, ByteStream)> {
+        let sandbox = self.inner.looked_at(&context, &sandbox).await?;
+        sandbox.agent()?.read_file(&path, user, 0, None).await
+    }
+
+    /// Writes one file from a stream; nothing is visible until all of it arrived. Returns its size.
+    pub async fn write_stream(
+        &self,
+        context: CallContext,
+        sandbox: SandboxName,
+        path: GuestPath,
+        user: GuestUser,
+        mode: u32,
+        body: ByteStream,
+    ) -> Result<u64> {
+        let sandbox = self.inner.ensure(&context, &sandbox).await?;
+        let file = FileToWrite { path: path.clone(), mode, append: false, body };
+        let sizes = sandbox.agent()?.write_files(user, vec![file]).await?;
+        let size = sizes.first().copied().unwrap_or(0);
+        let detail = json!({ "files": [{ "path": path, "size": size }] });
+        self.inner.journal.audit(&Audit::files(&context, "write_files", &sandbox, detail));
+        Ok(size)
+    }
+
+    /// Stops taking work, lets what runs be recorded, lets go of backends. Named sandboxes live on.
+    pub async fn shutdown(&self, within: Duration) {
+        self.inner.stop(within).await;
+    }
+}
+
+impl Inner {
+    /// Has the default sandbox, and what one-shots need, ready before anybody asks.
+    fn warm_up(self: &Arc<Self>) {
+        let Ok(one_shot) = Settings::default().spec(&self.config, None) else { return };
+        if let Ok(backend) = self.backend_for(&one_shot) {
+            backend.warm(&one_shot);
+        }
+        if self.config.warm_default {
+            let inner = Arc::clone(self);
+            self.tasks.spawn(async move {
+                let context = CallContext::new(Door::Library, "isle");
+                if let Err(error) = inner.ensure(&context, &SandboxName::default_sandbox()).await {
+                    tracing::warn!(%error, "the default sandbox could not be made ready");
+                }
+            });
+        }
+    }
+}

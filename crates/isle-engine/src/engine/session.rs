@@ -1,0 +1,140 @@
+//! Interactive commands: input, output and signals pass through, nothing is cut, and a caller who
+//! reads slowly slows the command down instead of losing bytes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use isle_wire::TerminalSize;
+use tokio::sync::mpsc;
+
+use super::{Command, Inner, OneShot, OpenExec, Target};
+use crate::agent::ExecSignal;
+use crate::context::CallContext;
+use crate::error::{Code, Error, Result};
+use crate::ops::shapes::RunResult;
+use crate::run::{CodeSource, Input, Patience, Place, Plan, Program, RunKind, SESSION_DEPTH};
+use crate::sandbox::Settings;
+use crate::values::RunId;
+
+/// An open interactive command. Dropping it ends the command's whole tree.
+#[derive(Debug)]
+pub struct Session {
+    /// The run it is recorded as.
+    pub run_id: RunId,
+    /// Towards the command.
+    pub input: SessionInput,
+    /// From the command. Dropping it ends the command's whole tree.
+    pub output: SessionOutput,
+}
+
+/// Towards an open command. When the last clone is dropped, standard input ends.
+#[derive(Debug, Clone)]
+pub struct SessionInput {
+    signals: mpsc::Sender<ExecSignal>,
+}
+
+/// From an open command.
+#[derive(Debug)]
+pub struct SessionOutput {
+    events: mpsc::Receiver<SessionEvent>,
+}
+
+/// What comes from an open command.
+#[derive(Debug, Clone)]
+pub enum SessionEvent {
+    /// Standard output (or the terminal's).
+    Stdout(Bytes),
+    /// Standard error.
+    Stderr(Bytes),
+    /// It is over. Last event.
+    Ended(Box<RunResult>),
+}
+
+impl SessionInput {
+    /// Sends standard input.
+    pub async fn stdin(&self, bytes: Bytes) -> Result<()> {
+        self.send(ExecSignal::Stdin(bytes)).await
+    }
+
+    /// Ends standard input.
+    pub async fn close_stdin(&self) -> Result<()> {
+        self.send(ExecSignal::CloseStdin).await
+    }
+
+    /// The window changed.
+    pub async fn resize(&self, size: TerminalSize) -> Result<()> {
+        self.send(ExecSignal::Resize(size)).await
+    }
+
+    /// Signals the foreground process group.
+    pub async fn signal(&self, signal: i32) -> Result<()> {
+        self.send(ExecSignal::Signal(signal)).await
+    }
+
+    async fn send(&self, signal: ExecSignal) -> Result<()> {
+        self.signals.send(signal).await.map_err(|_| {
+            Error::new(Code::RunFinished, "the command has already ended")
+                .next("read the rest of its output; its end is the last event")
+        })
+    }
+}
+
+impl SessionOutput {
+    /// The next event; `None` after the last.
+    pub async fn next(&mut self) -> Option<SessionEvent> {
+        self.events.recv().await
+    }
+}
+
+impl Inner {
+    /// Opens an interactive command. It walks the same pipeline as every other run.
+    pub(super) async fn open_session(
+        self: &Arc<Self>,
+        context: &CallContext,
+        request: OpenExec,
+    ) -> Result<Session> {
+        let (signals, from_caller) = mpsc::channel(SESSION_DEPTH);
+        let (to_caller, events) = mpsc::channel(SESSION_DEPTH);
+        let plan = Plan {
+            kind: RunKind::Session,
+            place: place(request.target),
+            program: program(request.command),
+            cwd: request.cwd,
+            env: request.env,
+            user: request.user,
+            timeout: request.timeout,
+            terminal: request.terminal,
+            // A terminal always has an input: its own.
+            input: Input::Live { signals: from_caller, stdin: request.stdin || request.terminal.is_some() },
+            patience: Patience::EndWithCaller(to_caller),
+        };
+        let run = self.start_run(context, plan).await?;
+        Ok(Session {
+            run_id: run.id.clone(),
+            input: SessionInput { signals },
+            output: SessionOutput { events },
+        })
+    }
+}
+
+fn place(target: Target) -> Place {
+    match target {
+        Target::Named(name) => Place::Named(name),
+        Target::OneShot(OneShot { tier, image, memory, cpus, pids, disk, allow_downgrade, files }) => {
+            Place::OneShot {
+                settings: Settings { tier, image, memory, cpus, pids, disk, allow_downgrade },
+                files,
+            }
+        }
+    }
+}
+
+fn program(command: Command) -> Program {
+    match command {
+        Command::Shell(text) => Program::Shell(text),
+        Command::Argv(argv) => Program::Argv(argv),
+        Command::Code { language, code } => {
+            Program::Code { language, source: CodeSource::Text(code), args: Vec::new(), restricted: false }
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! What the engine writes down and when: intents before they are acted on, ends in one
+//! transaction with their audit row. The only place that knows the store's records.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use isle_store::{
+    AuditEntry, RunEnd, RunFilter, RunOutput, RunRow, SandboxChange, SandboxRow, Store, StoreError,
+    wall_clock_ms,
+};
+use serde_json::{Value, json};
+
+use crate::backend::Lifetime;
+use crate::context::CallContext;
+use crate::error::{Code, Error, Result};
+use crate::ops::shapes::RunState;
+use crate::pipeline::Stage;
+use crate::run::output::KeptOutput;
+use crate::run::{Finish, Run, lost_note};
+use crate::sandbox::{Sandbox, SandboxState, StoredSpec};
+use crate::values::{RunId, SandboxId};
+
+/// Ended runs that are kept.
+const KEPT_RUNS: u64 = 10_000;
+/// How many runs end between two looks at what is too old.
+const EVICT_EVERY: u64 = 256;
+/// How long they are kept.
+const KEPT_FOR_MS: i64 = 30 * 24 * 3600 * 1000;
+
+/// Who did something, and through which door.
+#[derive(Debug, Clone)]
+pub(crate) struct Actor {
+    door: String,
+    name: String,
+}
+
+impl Actor {
+    pub(crate) fn of(context: &CallContext) -> Self {
+        Self { door: context.door.as_str().to_owned(), name: context.actor.clone() }
+    }
+
+    /// The engine itself.
+    pub(crate) fn engine() -> Self {
+        Self { door: "engine".into(), name: "isle".into() }
+    }
+
+    /// Who began a stored run.
+    pub(crate) fn of_run(row: &RunRow) -> Self {
+        Self { door: row.door.clone(), name: row.actor.clone() }
+    }
+
+    fn entry(&self, action: &str, sandbox: Option<String>, run: Option<String>, detail: Value) -> AuditEntry {
+        AuditEntry {
+            time_ms: wall_clock_ms(),
+            actor: self.name.clone(),
+            door: self.door.clone(),
+            action: action.to_owned(),
+            sandbox,
+            run,
+            detail,
+        }
+    }
+}
+
+/// One audit row to be.
+#[derive(Debug)]
+pub(crate) struct Audit(AuditEntry);
+
+impl Audit {
+    /// Something that happened to a sandbox.
+    pub(crate) fn lifecycle(actor: &Actor, action: &str, sandbox: &Sandbox, what: &str) -> Self {
+        let detail = json!({
+            "id": sandbox.id,
+            "tier": sandbox.spec.tier,
+            "image": sandbox.spec.image,
+            "fingerprint": sandbox.fingerprint,
+            "what": what,
+        });
+        Self(actor.entry(action, Some(sandbox.name.to_string()), None, detail))
+    }
+
+    /// Something that happened to a sandbox of which only the record is left.
+    pub(crate) fn stored(action: &str, row: &SandboxRow, what: &str) -> Self {
+        let name = row.name.clone().unwrap_or_else(|| row.id.clone());
+        let detail = json!({ "id": row.id, "fingerprint": row.fingerprint, "what": what });
+        Self(Actor::engine().entry(action, Some(name), None, detail))
+    }
+
+    /// A change of files.
+    pub(crate) fn files(context: &CallContext, action: &str, sandbox: &Sandbox, detail: Value) -> Self {
+        Self(Actor::of(context).entry(action, Some(sandbox.name.to_string()), None, detail))
+    }
+}
+
+/// The journal.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    store: Store,
+    ended: AtomicU64,
+}
+
+impl Journal {
+    pub(crate) fn new(store: Store) -> Self {
+        Self { store, ended: AtomicU64::new(0) }
+    }
+
+    /// The store, for the operations that list what is in it.
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// A sandbox is about to be made.
+    pub(crate) fn sandbox_creating(&self, sandbox: &Sandbox) -> Result<()> {
+        let stored = StoredSpec {
+            origin: sandbox.origin,
+            backend: sandbox.backend.name().to_owned(),
+            spec: sandbox.spec.clone(),
+        };
+        let (name, kind) = match sandbox.spec.lifetime {
+            Lifetime::Named => (Some(sandbox.name.to_string()), "named"),
+            Lifetime::OneShot => (None, "one_shot"),
+        };
+        let row = SandboxRow {
+            id: sandbox.id.to_string(),
+            name,
+            kind: kind.into(),
+            state: SandboxState::Creating.as_str().into(),
+            spec: serde_json::to_value(stored).map_err(Error::internal)?,
+            fingerprint: sandbox.fingerprint.clone(),
+            anchor: Value::Null,
+            containment: Value::Null,
+            created_at_ms: sandbox.created_at_ms,
+            last_used_ms: sandbox.created_at_ms,
+        };
+        self.store.insert_sandbox(&row).map_err(store_error)
+    }
+
+    /// It is up, and can be found again by its anchor.
+    pub(crate) fn sandbox_running(&self, sandbox: &Sandbox, anchor: Value) -> Result<()> {
+        let containment = serde_json::to_value(sandbox.containment()).map_err(Error::internal)?;
+        self.change(
+            sandbox,
+            SandboxChange {
+                state: Some(SandboxState::Running.as_str().into()),
+                anchor: Some(anchor),
+                containment: Some(containment),
+                ..SandboxChange::default()
+            },
+        )
+    }
+
+    /// It is about to be removed.
+    pub(crate) fn sandbox_destroying(&self, sandbox: &Sandbox) -> Result<()> {
+        let change = SandboxChange {
+            state: Some(SandboxState::Destroying.as_str().into()),
+            ..SandboxChange::default()
+        };
+        self.change(sandbox, change)
+    }
+
+    /// It died. Not being able to say so is logged only: the next start finds out again.
+    pub(crate) fn sandbox_failed(&self, sandbox: &Sandbox) {
+        let change =
+            SandboxChange { state: Some(SandboxState::Failed.as_str().into()), ..SandboxChange::default() };
+        if let Err(error) = self.change(sandbox, change) {
+            tracing::warn!(sandbox = %sandbox.name, %error, "the failure of a sandbox could not be recorded");
+        }
+    }
+
+    /// When it was last used.
+    pub(crate) fn sandbox_last_used(&self, sandbox: &Sandbox) -> Result<()> {
+        let change = SandboxChange { last_used_ms: Some(sandbox.last_used_ms()), ..SandboxChange::default() };
+        self.change(sandbox, change)
+    }
+
+    /// Nothing of it is left.
+    pub(crate) fn sandbox_removed(&self, sandbox: &Sandbox) -> Result<()> {
+        self.forget_sandbox(&sandbox.id)
+    }
+
+    pub(crate) fn forget_sandbox(&self, id: &SandboxId) -> Result<()> {
+        self.store.remove_sandbox(id.as_str()).map_err(store_error)
+    }
+
+    fn change(&self, sandbox: &Sandbox, change: SandboxChange) -> Result<()> {
+        self.store.update_sandbox(sandbox.id.as_str(), change).map_err(store_error)
+    }
+
+    /// A command is about to be sent.
+    pub(crate) fn begin_run(&self, run: &Run, actor: &Actor) -> Result<()> {
+        let named = run.sandbox.spec.lifetime == Lifetime::Named;
+        let row = RunRow {
+            id: run.id.to_string(),
+            sandbox_id: run.sandbox.id.to_string(),
+            sandbox_name: named.then(|| run.sandbox_name().to_string()),
+            door: actor.door.clone(),
+            actor: actor.name.clone(),
+            kind: run.kind.as_str().into(),
+            command: run.command.clone(),
+            started_at_ms: run.started_at_ms,
+            state: RunState::Running.as_str().into(),
+            violations: Value::Array(Vec::new()),
+            ..RunRow::default()
+        };
+        self.store.begin_run(&row).map_err(store_error)
+    }
+
+    /// It has ended: its record, its output and its audit row, all or nothing.
+    pub(crate) fn finish_run(
+        &self,
+        run: &Run,
+        finish: &Finish,
+        actor: &Actor,
+        stages: &[Stage],
+    ) -> Result<()> {
+        let (stdout, stderr) = run.kept();
+        let end = RunEnd {
+            state: finish.state.as_str().into(),
+            exit_code: finish.exit_code,
+            signal: finish.signal,
+            duration_ms: Some(finish.duration_ms),
+            cpu_us: finish.cpu_us,
+            peak_rss_kib: finish.peak_rss_kib,
+            stdout_bytes: stdout.total,
+            stderr_bytes: stderr.total,
+            ended_at_ms: wall_clock_ms(),
+            note: finish.note.clone(),
+            violations: serde_json::to_value(&finish.violations).map_err(Error::internal)?,
+            output: RunOutput {
+                stdout_head: stdout.head,
+                stdout_tail: stdout.tail,
+                stderr_head: stderr.head,
+                stderr_tail: stderr.tail,
+            },
+        };
+        let detail = json!({
+            "command": run.command,
+            "state": finish.state,
+            "exit_code": finish.exit_code,
+            "duration_ms": finish.duration_ms,
+            "sandbox_id": run.sandbox.id,
+            "stages": stages.iter().map(|stage| stage.as_str()).collect::<Vec<_>>(),
+            "network": "none",
+        });
+        let entry = actor.entry(
+            run.kind.as_str(),
+            Some(run.sandbox_name().to_string()),
+            Some(run.id.to_string()),
+            detail,
+        );
+        self.store.finish_run(run.id.as_str(), &end, &entry).map_err(store_error)
+    }
+
+    /// A run whose end nobody saw.
+    pub(crate) fn run_lost(&self, row: &RunRow, why: &str) -> Result<()> {
+        let note = lost_note(why);
+        let end = RunEnd {
+            state: RunState::Lost.as_str().into(),
+            duration_ms: u64::try_from(wall_clock_ms() - row.started_at_ms).ok(),
+            ended_at_ms: wall_clock_ms(),
+            note: Some(note.clone()),
+            violations: Value::Array(Vec::new()),
+            ..RunEnd::default()
+        };
+        let name = row.sandbox_name.clone().unwrap_or_else(|| row.sandbox_id.clone());
+        let detail = json!({ "command": row.command, "state": RunState::Lost, "what": note });
+        let entry = Actor::of_run(row).entry(&row.kind, Some(name), Some(row.id.clone()), detail);
+        self.store.finish_run(&row.id, &end, &entry).map_err(store_error)
+    }
+
+    /// The record of a run.
+    pub(crate) fn run(&self, id: &RunId) -> Result<Option<RunRow>> {
+        self.store.run(id.as_str()).map_err(store_error)
+    }
+
+    /// Runs, newest first.
+    pub(crate) fn runs(&self, filter: &RunFilter) -> Result<Vec<RunRow>> {
+        self.store.runs(filter).map_err(store_error)
+    }
+
+    /// What is kept of the output of an ended run.
+    pub(crate) fn run_output(&self, id: &RunId, row: &RunRow) -> Result<(KeptOutput, KeptOutput)> {
+        let output = self.store.run_output(id.as_str()).map_err(store_error)?.unwrap_or_default();
+        let stdout =
+            KeptOutput { head: output.stdout_head, tail: output.stdout_tail, total: row.stdout_bytes };
+        let stderr =
+            KeptOutput { head: output.stderr_head, tail: output.stderr_tail, total: row.stderr_bytes };
+        Ok((stdout, stderr))
+    }
+
+    /// Puts a row on record. Not being able to is logged: what it tells of has already happened.
+    pub(crate) fn audit(&self, audit: &Audit) {
+        if let Err(error) = self.store.append_audit(&audit.0) {
+            tracing::error!(action = %audit.0.action, %error, "an audit row could not be written");
+        }
+    }
+
+    /// Counts ended runs, and now and then drops the oldest.
+    pub(crate) fn run_ended(&self) {
+        if self.ended.fetch_add(1, Ordering::Relaxed) % EVICT_EVERY == EVICT_EVERY - 1 {
+            self.evict();
+        }
+    }
+
+    /// Drops the oldest runs beyond what is kept.
+    pub(crate) fn evict(&self) {
+        if let Err(error) = self.store.evict(KEPT_RUNS, KEPT_FOR_MS, wall_clock_ms()) {
+            tracing::warn!(%error, "old runs could not be removed");
+        }
+    }
+}
+
+/// The state of a stored run.
+pub(crate) fn state_from(text: &str) -> RunState {
+    const ALL: [RunState; 9] = [
+        RunState::Queued,
+        RunState::Running,
+        RunState::Completed,
+        RunState::Failed,
+        RunState::TimedOut,
+        RunState::OomKilled,
+        RunState::Killed,
+        RunState::Cancelled,
+        RunState::Lost,
+    ];
+    // The store refuses every other word.
+    ALL.into_iter().find(|state| state.as_str() == text).unwrap_or(RunState::Lost)
+}
+
+/// What a failure of the store means to a caller.
+pub(crate) fn store_error(error: StoreError) -> Error {
+    let message = error.to_string();
+    match error {
+        StoreError::Full => Error::new(Code::NoSpace, "the host's disk is full, so nothing can be recorded")
+            .next("free space on the disk of the state directory; nothing was started"),
+        StoreError::TooNew { .. } => {
+            Error::new(Code::StateTooNew, message).next("use the newer program, or another state directory")
+        }
+        StoreError::RunNotFound { .. } => {
+            Error::new(Code::RunNotFound, message).next("`history` lists the runs that are recorded")
+        }
+        StoreError::LimitOutOfRange { .. } => {
+            Error::new(Code::InvalidArgument, message).next("choose a limit in that range")
+        }
+        _ => Error::internal(message),
+    }
+}

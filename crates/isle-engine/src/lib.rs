@@ -1,0 +1,34 @@
+//! The domain of Isle. A door (MCP, HTTP, command line, a program that links this crate) hands a
+//! call to [`Engine::call`]; the engine walks it through the pipeline and is the only owner of
+//! backends, so no door can go around a stage.
+
+mod agent;
+pub mod backend;
+pub mod context;
+pub mod engine;
+pub mod error;
+mod journal;
+pub mod ops;
+mod pipeline;
+mod run;
+pub mod sandbox;
+pub mod values;
+
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+pub use context::{CallContext, Door};
+pub use engine::{Engine, EngineConfig};
+pub use error::{Code, Error, Result};
+
+// What these locks guard is changed in single steps, so a panic elsewhere leaves it whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}

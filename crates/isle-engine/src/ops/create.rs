@@ -1,0 +1,76 @@
+//! `create`: a named sandbox with settings of its own.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::list::SandboxBrief;
+use super::{Effect, Method, Operation, Route, Toolset};
+use crate::backend::{Containment, Limits, Tier};
+use crate::context::CallContext;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::sandbox::Settings;
+use crate::values::{ByteSize, SandboxName};
+
+pub(super) struct Create;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Input {
+    /// Its name.
+    sandbox: SandboxName,
+    /// How strongly isolated.
+    tier: Option<Tier>,
+    /// Which image.
+    image: Option<String>,
+    /// Memory limit.
+    memory: Option<ByteSize>,
+    /// CPUs, such as 0.5.
+    cpus: Option<f64>,
+    /// Limit on processes and threads.
+    pids: Option<u32>,
+    /// Limit on what it writes.
+    disk: Option<ByteSize>,
+    /// Accept less than the tier promises where the host cannot do it.
+    allow_downgrade: Option<bool>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Output {
+    /// The sandbox.
+    #[serde(flatten)]
+    brief: SandboxBrief,
+    /// What it may use.
+    limits: Limits,
+    /// What is enforced.
+    containment: Option<Containment>,
+}
+
+impl Operation for Create {
+    type Input = Input;
+    type Output = Output;
+    const NAME: &'static str = "create";
+    const TITLE: &'static str = "Create a sandbox";
+    const DESCRIPTION: &'static str = "Make a named sandbox with settings of its own. Sandboxes are also made on first use, with the defaults.";
+    const ROUTE: Route = Route { method: Method::Post, path: "/sandboxes" };
+    const TOOLSET: Toolset = Toolset::None;
+    const EFFECT: Effect = Effect::Idempotent;
+
+    async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
+        let settings = Settings {
+            tier: input.tier,
+            image: input.image,
+            memory: input.memory,
+            cpus: input.cpus,
+            pids: input.pids,
+            disk: input.disk,
+            allow_downgrade: input.allow_downgrade,
+        };
+        let sandbox = engine.inner.create_named(&context, &input.sandbox, &settings).await?;
+        Ok(Output {
+            brief: SandboxBrief::of(&sandbox),
+            limits: sandbox.spec.limits.clone(),
+            containment: sandbox.containment().cloned(),
+        })
+    }
+}

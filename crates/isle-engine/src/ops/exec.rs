@@ -1,0 +1,67 @@
+//! `exec`: a command in a named sandbox.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::inputs::{Environment, RunArguments, User, argv, program, sandbox_or_default};
+use super::shapes::RunResult;
+use super::{Effect, Method, Operation, Route, Toolset};
+use crate::context::CallContext;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::run::{Place, RunKind};
+use crate::values::{ByteSize, SandboxName, Span};
+
+pub(super) struct Exec;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Input {
+    /// Sandbox name, default "default"; made on first use.
+    sandbox: Option<SandboxName>,
+    /// Shell text. Give this or argv.
+    command: Option<String>,
+    /// Program and arguments, no shell.
+    #[serde(default, deserialize_with = "argv")]
+    argv: Option<Vec<String>>,
+    /// Absolute; default /workspace.
+    cwd: Option<String>,
+    /// Extra variables.
+    env: Option<Environment>,
+    /// Text for standard input.
+    stdin: Option<String>,
+    user: Option<User>,
+    /// Ends the whole tree after, e.g. "30s".
+    timeout: Option<Span>,
+    /// Answer after this at the latest; the run goes on.
+    wait: Option<Span>,
+    /// Output in the answer, e.g. "8K".
+    output_limit: Option<ByteSize>,
+}
+
+impl Operation for Exec {
+    type Input = Input;
+    type Output = RunResult;
+    const NAME: &'static str = "exec";
+    const TITLE: &'static str = "Run a command";
+    const DESCRIPTION: &'static str = "Run a command in an isolated Linux sandbox. Files in /workspace and installed packages stay; every call is a fresh shell. No network. A long run answers state=running: use wait, logs, kill.";
+    const ROUTE: Route = Route { method: Method::Post, path: "/sandboxes/{sandbox}/exec" };
+    const TOOLSET: Toolset = Toolset::Core;
+    const EFFECT: Effect = Effect::Changes;
+
+    async fn call(engine: Engine, context: CallContext, input: Input) -> Result<RunResult> {
+        let arguments = RunArguments {
+            kind: RunKind::Exec,
+            place: Place::Named(sandbox_or_default(input.sandbox)),
+            program: program(input.command, input.argv)?,
+            cwd: input.cwd,
+            env: input.env,
+            stdin: input.stdin,
+            user: input.user,
+            timeout: input.timeout,
+            wait: input.wait,
+            output_limit: input.output_limit,
+        };
+        arguments.call(&engine.inner, &context).await
+    }
+}

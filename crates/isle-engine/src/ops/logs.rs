@@ -1,0 +1,129 @@
+//! `logs`: the output of a run, from its end or page by page, while it goes on and afterwards.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::shapes::RunState;
+use super::{Effect, Method, Operation, Route, Toolset};
+use crate::context::CallContext;
+use crate::engine::Engine;
+use crate::error::{Code, Error, Result};
+use crate::run::answer_budget;
+use crate::run::output::{KeptOutput, OutputPage};
+use crate::values::{ByteSize, RunId};
+
+/// Lines shown when the call says nothing.
+const LINES: u32 = 50;
+
+pub(super) struct Logs;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Input {
+    run_id: RunId,
+    /// Default both.
+    stream: Option<StreamChoice>,
+    /// Last lines, default 50; 0 is all that fits.
+    tail: Option<u32>,
+    /// Page from this byte instead (one stream).
+    offset: Option<u64>,
+    /// Bytes of a page.
+    limit: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum StreamChoice {
+    Stdout,
+    Stderr,
+    Both,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Output {
+    run_id: RunId,
+    state: RunState,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stdout: Option<Page>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stderr: Option<Page>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
+pub(super) struct Page {
+    text: String,
+    /// Of the first byte shown.
+    offset: u64,
+    /// Pass as offset for what follows.
+    next_offset: u64,
+    total_bytes: u64,
+    /// Bytes asked for that were not kept.
+    #[serde(skip_serializing_if = "is_zero")]
+    lost_bytes: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands the field by reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+impl Operation for Logs {
+    type Input = Input;
+    type Output = Output;
+    const NAME: &'static str = "logs";
+    const TITLE: &'static str = "Output of a run";
+    const DESCRIPTION: &'static str =
+        "Show output of a run, running or ended: the last lines, or pages by offset.";
+    const ROUTE: Route = Route { method: Method::Get, path: "/runs/{run_id}/logs" };
+    const TOOLSET: Toolset = Toolset::Core;
+    const EFFECT: Effect = Effect::Reads;
+
+    async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
+        let paged = input.offset.is_some() || input.limit.is_some();
+        if paged && input.tail.is_some() {
+            return Err(Error::new(Code::InvalidArgument, "tail is given beside offset or limit")
+                .next("give tail for the last lines, or offset and limit for pages"));
+        }
+        let stream = match (input.stream, paged) {
+            (Some(StreamChoice::Both), true) => {
+                return Err(Error::new(Code::InvalidArgument, "a page is of one stream")
+                    .next("set stream to stdout or stderr"));
+            }
+            (Some(stream), _) => stream,
+            (None, true) => StreamChoice::Stdout,
+            (None, false) => StreamChoice::Both,
+        };
+        let snapshot = engine.inner.snapshot(&input.run_id)?;
+        let config = &engine.inner.config;
+        let budget = match input.limit {
+            Some(limit) => answer_budget(Some((ByteSize(limit.saturating_mul(2)), &context)), config),
+            None => answer_budget(None, config),
+        };
+        let (for_stdout, for_stderr) = match stream {
+            StreamChoice::Both => snapshot.shares(budget),
+            StreamChoice::Stdout | StreamChoice::Stderr => (budget, budget),
+        };
+        let show = |kept: &KeptOutput, budget: usize| {
+            let limit = input.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+            let asked = input.offset.unwrap_or(0);
+            let (page, lost) = if paged {
+                let page = kept.page(asked, limit, budget);
+                let lost = page.offset.saturating_sub(asked);
+                (page, lost)
+            } else {
+                let lines = usize::try_from(input.tail.unwrap_or(LINES)).unwrap_or(usize::MAX);
+                (kept.last_lines(lines, budget), 0)
+            };
+            let OutputPage { text, offset, next } = page;
+            Page { text, offset, next_offset: next, total_bytes: kept.total, lost_bytes: lost }
+        };
+        Ok(Output {
+            state: snapshot.state,
+            stdout: (stream != StreamChoice::Stderr).then(|| show(&snapshot.stdout, for_stdout)),
+            stderr: (stream != StreamChoice::Stdout).then(|| show(&snapshot.stderr, for_stderr)),
+            run_id: input.run_id,
+        })
+    }
+}

@@ -1,0 +1,255 @@
+//! The registry of operations. One definition (name, typed input and output, route, words,
+//! toolset) gives the MCP tool, the HTTP route, `isle call` and the documentation.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use schemars::{JsonSchema, Schema};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::context::CallContext;
+use crate::engine::Engine;
+use crate::error::{Code, Error, Result};
+use crate::values::reading::take_refused;
+
+mod audit;
+mod audit_verify;
+mod create;
+mod destroy;
+mod exec;
+mod health;
+mod history;
+mod inputs;
+mod kill;
+mod list;
+mod list_files;
+mod logs;
+mod read_file;
+mod remove_file;
+mod run;
+mod run_code;
+mod runtimes;
+pub mod shapes;
+mod stat_file;
+mod status;
+mod times;
+mod wait;
+mod write_files;
+
+/// HTTP method of a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Method {
+    /// Reads; arguments in path and query.
+    Get,
+    /// Does; arguments in path and JSON body.
+    Post,
+    /// Removes; arguments in path and query.
+    Delete,
+}
+
+/// Where an operation is found over HTTP. `{name}` parts of the path are fields of the input.
+#[derive(Debug, Clone, Copy)]
+pub struct Route {
+    /// Method.
+    pub method: Method,
+    /// Path below `/v1`, such as `/sandboxes/{sandbox}/exec`.
+    pub path: &'static str,
+}
+
+/// Which set of MCP tools an operation belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Toolset {
+    /// On by default.
+    Core,
+    /// Not an MCP tool.
+    None,
+}
+
+/// What a call may change, for clients that ask before they call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// Changes nothing.
+    Reads,
+    /// Changes things, and calling twice does more than calling once.
+    Changes,
+    /// Changes things, and calling twice does no more than calling once.
+    Idempotent,
+    /// Destroys something that cannot be brought back.
+    Destroys,
+}
+
+/// One thing Isle can do.
+pub trait Operation: Send + Sync + 'static {
+    /// Arguments. `deny_unknown_fields`, doc comments become descriptions.
+    type Input: DeserializeOwned + JsonSchema + Send;
+    /// Result; complete by itself.
+    type Output: Serialize + JsonSchema;
+    /// Name at every door: lower case, digits, `_`, at most 30 characters.
+    const NAME: &'static str;
+    /// Short title for people.
+    const TITLE: &'static str;
+    /// What it does and when to use it, for a model that has to choose.
+    const DESCRIPTION: &'static str;
+    /// Over HTTP.
+    const ROUTE: Route;
+    /// As an MCP tool.
+    const TOOLSET: Toolset;
+    /// What it may change.
+    const EFFECT: Effect;
+
+    /// Does it.
+    fn call(
+        engine: Engine,
+        context: CallContext,
+        input: Self::Input,
+    ) -> impl Future<Output = Result<Self::Output>> + Send;
+}
+
+type Handler = Arc<dyn Fn(Engine, CallContext, Value) -> BoxFuture<'static, Result<Value>> + Send + Sync>;
+
+/// An operation with its types erased, as the doors use it.
+#[derive(Clone)]
+pub struct Entry {
+    /// Name at every door.
+    pub name: &'static str,
+    /// Short title.
+    pub title: &'static str,
+    /// What it does.
+    pub description: &'static str,
+    /// Over HTTP.
+    pub route: Route,
+    /// As an MCP tool.
+    pub toolset: Toolset,
+    /// What it may change.
+    pub effect: Effect,
+    /// JSON schema of the input: a plain object.
+    pub input_schema: Schema,
+    /// JSON schema of the output: a plain object.
+    pub output_schema: Schema,
+    handler: Handler,
+}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Entry").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Entry {
+    fn of<O: Operation>() -> Self {
+        Self {
+            name: O::NAME,
+            title: O::TITLE,
+            description: O::DESCRIPTION,
+            route: O::ROUTE,
+            toolset: O::TOOLSET,
+            effect: O::EFFECT,
+            input_schema: shapes::input_schema_of::<O::Input>(),
+            output_schema: shapes::output_schema_of::<O::Output>(),
+            handler: Arc::new(|engine, context, input| {
+                Box::pin(async move {
+                    let input = parse::<O::Input>(O::NAME, input)?;
+                    let output = O::call(engine, context, input).await?;
+                    serde_json::to_value(output).map_err(Error::internal)
+                })
+            }),
+        }
+    }
+
+    /// The schema of the arguments as an MCP tool shows it: shorter, without ranges.
+    #[must_use]
+    pub fn tool_input_schema(&self) -> Schema {
+        shapes::tool_input_schema(&self.input_schema)
+    }
+
+    /// The schema of the result as an MCP tool shows it: names and types of the fields.
+    #[must_use]
+    pub fn tool_output_schema(&self) -> Schema {
+        shapes::tool_output_schema(&self.output_schema)
+    }
+
+    pub(crate) fn call(
+        &self,
+        engine: Engine,
+        context: CallContext,
+        input: Value,
+    ) -> BoxFuture<'static, Result<Value>> {
+        (self.handler)(engine, context, input)
+    }
+}
+
+/// Reads arguments into their type; the message names the field.
+fn parse<T: DeserializeOwned>(operation: &str, input: Value) -> Result<T> {
+    let input = if input.is_null() { Value::Object(serde_json::Map::new()) } else { input };
+    take_refused();
+    serde_json::from_value(input).map_err(|error| {
+        // A value that was refused says why better than serde can.
+        if let Some(refused) = take_refused().filter(|refused| error.to_string().contains(&refused.message)) {
+            return refused;
+        }
+        Error::new(Code::InvalidArgument, format!("{operation}: {error}"))
+            .next(format!("`isle call {operation} --help` and the tool's schema list the arguments"))
+    })
+}
+
+/// All operations, in the order they are shown.
+#[derive(Debug, Clone)]
+pub struct Registry {
+    entries: Arc<[Entry]>,
+}
+
+impl Registry {
+    /// Every operation Isle has.
+    #[must_use]
+    pub fn standard() -> Self {
+        Self { entries: standard().into() }
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// One by name.
+    pub fn get(&self, name: &str) -> Result<&Entry> {
+        self.entries.iter().find(|entry| entry.name == name).ok_or_else(|| {
+            Error::new(Code::OperationNotFound, format!("there is no operation {name:?}"))
+                .detail("operations", self.entries.iter().map(|entry| entry.name).collect::<Vec<_>>())
+                .next("choose one of the operations listed in `details`")
+        })
+    }
+}
+
+fn standard() -> Vec<Entry> {
+    vec![
+        Entry::of::<exec::Exec>(),
+        Entry::of::<run_code::RunCode>(),
+        Entry::of::<read_file::ReadFile>(),
+        Entry::of::<write_files::WriteFiles>(),
+        Entry::of::<list_files::ListFiles>(),
+        Entry::of::<logs::Logs>(),
+        Entry::of::<wait::Wait>(),
+        Entry::of::<kill::Kill>(),
+        Entry::of::<status::Status>(),
+        Entry::of::<destroy::Destroy>(),
+        Entry::of::<history::History>(),
+        Entry::of::<run::RunOnce>(),
+        Entry::of::<create::Create>(),
+        Entry::of::<list::List>(),
+        Entry::of::<stat_file::StatFile>(),
+        Entry::of::<remove_file::RemoveFile>(),
+        Entry::of::<audit::Audit>(),
+        Entry::of::<audit_verify::AuditVerify>(),
+        Entry::of::<runtimes::Runtimes>(),
+        Entry::of::<health::Health>(),
+    ]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! `read_file`: a file, or a part of it.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::TryStreamExt;
+use isle_wire::FileKind;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::inputs::{User, sandbox_or_default};
+use super::{Effect, Method, Operation, Route, Toolset};
+use crate::context::{CallContext, Door};
+use crate::engine::Engine;
+use crate::error::{Code, Error, Result};
+use crate::run::output::KeptOutput;
+use crate::values::{GuestPath, SandboxName};
+
+/// What one answer to a model holds.
+const PAGE: u64 = 24_000;
+
+pub(super) struct ReadFile;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Input {
+    sandbox: Option<SandboxName>,
+    /// Relative to /workspace, or absolute.
+    path: GuestPath,
+    /// First byte.
+    offset: Option<u64>,
+    /// Bytes at most.
+    limit: Option<u64>,
+    /// Default auto: text if it is UTF-8.
+    encoding: Option<Encoding>,
+    user: Option<User>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum Encoding {
+    #[default]
+    Auto,
+    Utf8,
+    Base64,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Output {
+    path: GuestPath,
+    content: String,
+    /// utf8 or base64.
+    encoding: &'static str,
+    offset: u64,
+    /// Size of the whole file.
+    size: u64,
+    /// Pass as offset for the rest; null at the end.
+    next_offset: Option<u64>,
+}
+
+impl Operation for ReadFile {
+    type Input = Input;
+    type Output = Output;
+    const NAME: &'static str = "read_file";
+    const TITLE: &'static str = "Read a file";
+    const DESCRIPTION: &'static str = "Read a file of a sandbox. Large files come in pages.";
+    const ROUTE: Route = Route { method: Method::Get, path: "/sandboxes/{sandbox}/files/read" };
+    const TOOLSET: Toolset = Toolset::Core;
+    const EFFECT: Effect = Effect::Reads;
+
+    async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
+        let cap = match context.door {
+            Door::Mcp => PAGE,
+            Door::Http | Door::Cli | Door::Library => engine.inner.config.file_cap.0,
+        };
+        let limit = input.limit.unwrap_or(cap).min(cap);
+        let offset = input.offset.unwrap_or(0);
+        if limit == 0 {
+            return Err(Error::new(Code::InvalidArgument, "limit is 0").next("ask for at least one byte"));
+        }
+        let sandbox = engine.inner.looked_at(&context, &sandbox_or_default(input.sandbox)).await?;
+        let user = input.user.unwrap_or_default().into();
+        let (stat, body) = sandbox.agent()?.read_file(&input.path, user, offset, Some(limit)).await?;
+        if stat.kind == FileKind::Directory {
+            return Err(Error::new(Code::IsDirectory, format!("{} is a directory", input.path))
+                .next("name a file; list_files shows what the directory holds"));
+        }
+        let bytes = body
+            .try_fold(Vec::new(), |mut all, piece| async move {
+                all.extend_from_slice(&piece);
+                Ok(all)
+            })
+            .await?;
+        // Files such as those of /proc say size 0 and hold more.
+        let size = stat.size.max(offset + bytes.len() as u64);
+        let more = stat.size > offset + bytes.len() as u64;
+        let (content, encoding, used) = encode(bytes, input.encoding.unwrap_or_default(), more, cap)?;
+        let next = offset + used;
+        let next_offset = (next < size && used > 0).then_some(next);
+        Ok(Output { path: input.path, content, encoding, offset, size, next_offset })
+    }
+}
+
+/// Text when it is text and costs no more than `budget` as JSON, base64 otherwise.
+fn encode(bytes: Vec<u8>, wanted: Encoding, more: bool, budget: u64) -> Result<(String, &'static str, u64)> {
+    let budget = usize::try_from(budget).unwrap_or(usize::MAX);
+    // A page may end within a character; the rest of it comes with the next page.
+    let text_end = match std::str::from_utf8(&bytes) {
+        Ok(_) => Some(bytes.len()),
+        Err(error) if error.error_len().is_none() && more => Some(error.valid_up_to()),
+        Err(_) => None,
+    };
+    match (wanted, text_end) {
+        (Encoding::Auto | Encoding::Utf8, Some(end)) if end > 0 || bytes.is_empty() => {
+            let head = bytes[..end].to_vec();
+            let kept = KeptOutput { total: head.len() as u64, head, tail: Vec::new() };
+            let page = kept.page(0, usize::MAX, budget);
+            Ok((page.text, "utf8", page.next))
+        }
+        (Encoding::Utf8, _) => Err(Error::new(Code::InvalidArgument, "the file is not UTF-8 text")
+            .next("set encoding to base64, or leave it out")),
+        (Encoding::Auto | Encoding::Base64, _) => {
+            let used = bytes.len().min(budget / 4 * 3);
+            Ok((STANDARD.encode(&bytes[..used]), "base64", used as u64))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_text_and_anything_else_is_base64() {
+        let encoded = |bytes: &[u8], more| encode(bytes.to_vec(), Encoding::Auto, more, 1000).unwrap();
+        assert_eq!(encoded("häuser".as_bytes(), false), ("häuser".into(), "utf8", 7));
+        assert_eq!(encoded(&[0xff, 0xfe], false), ("//4=".into(), "base64", 2));
+        assert_eq!(encoded(b"", false), (String::new(), "utf8", 0));
+    }
+
+    #[test]
+    fn a_page_that_ends_within_a_character_leaves_it_to_the_next() {
+        let bytes = "a€".as_bytes()[..2].to_vec();
+        assert_eq!(encode(bytes.clone(), Encoding::Auto, true, 1000).unwrap(), ("a".into(), "utf8", 1));
+        assert_eq!(encode(bytes, Encoding::Auto, false, 1000).unwrap().1, "base64");
+    }
+
+    #[test]
+    fn a_page_costs_no_more_than_its_budget() {
+        let (text, _, used) = encode(vec![b'\n'; 1000], Encoding::Auto, false, 100).unwrap();
+        assert_eq!((text.len(), used), (50, 50));
+        let (text, _, used) = encode(vec![0xff; 1000], Encoding::Auto, false, 100).unwrap();
+        assert!(text.len() <= 100 && used == 75);
+    }
+}

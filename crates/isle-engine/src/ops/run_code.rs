@@ -1,0 +1,82 @@
+//! `run_code`: code in a language, in a named sandbox.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::inputs::{Environment, RunArguments, User, sandbox_or_default};
+use super::shapes::RunResult;
+use super::{Effect, Method, Operation, Route, Toolset};
+use crate::context::CallContext;
+use crate::engine::Engine;
+use crate::error::{Code, Error, Result};
+use crate::run::{CodeSource, Place, Program, RunKind};
+use crate::values::{ByteSize, GuestPath, SandboxName, Span};
+
+pub(super) struct RunCode;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Input {
+    sandbox: Option<SandboxName>,
+    /// The code. Give this or path.
+    code: Option<String>,
+    /// File in the sandbox to run.
+    path: Option<GuestPath>,
+    /// python, node or shell; detected when left out.
+    language: Option<String>,
+    /// Arguments of the code.
+    args: Option<Vec<String>>,
+    cwd: Option<String>,
+    env: Option<Environment>,
+    stdin: Option<String>,
+    user: Option<User>,
+    timeout: Option<Span>,
+    wait: Option<Span>,
+    output_limit: Option<ByteSize>,
+    /// Shell only: no cd, no redirects, no paths.
+    restricted: Option<bool>,
+}
+
+impl Operation for RunCode {
+    type Input = Input;
+    type Output = RunResult;
+    const NAME: &'static str = "run_code";
+    const TITLE: &'static str = "Run code";
+    const DESCRIPTION: &'static str =
+        "Run Python, Node or shell code in a sandbox, by text or by file. Other arguments as in exec.";
+    const ROUTE: Route = Route { method: Method::Post, path: "/sandboxes/{sandbox}/code" };
+    const TOOLSET: Toolset = Toolset::Core;
+    const EFFECT: Effect = Effect::Changes;
+
+    async fn call(engine: Engine, context: CallContext, input: Input) -> Result<RunResult> {
+        let arguments = RunArguments {
+            kind: RunKind::RunCode,
+            place: Place::Named(sandbox_or_default(input.sandbox)),
+            program: Program::Code {
+                language: input.language,
+                source: source(input.code, input.path)?,
+                args: input.args.unwrap_or_default(),
+                restricted: input.restricted.unwrap_or(false),
+            },
+            cwd: input.cwd,
+            env: input.env,
+            stdin: input.stdin,
+            user: input.user,
+            timeout: input.timeout,
+            wait: input.wait,
+            output_limit: input.output_limit,
+        };
+        arguments.call(&engine.inner, &context).await
+    }
+}
+
+fn source(code: Option<String>, path: Option<GuestPath>) -> Result<CodeSource> {
+    match (code, path) {
+        (Some(code), None) => Ok(CodeSource::Text(code)),
+        (None, Some(path)) => Ok(CodeSource::File(path)),
+        (Some(_), Some(_)) => Err(Error::new(Code::InvalidArgument, "code and path are both given")
+            .next("give the code itself, or the path of a file that holds it")),
+        (None, None) => Err(Error::new(Code::InvalidArgument, "neither code nor path is given")
+            .next("give the code itself, or the path of a file that holds it")),
+    }
+}

@@ -1,0 +1,260 @@
+//! Shapes shared by several operations, and how their schemas are made.
+
+use schemars::generate::SchemaSettings;
+use schemars::transform::{RecursiveTransform, Transform};
+use schemars::{JsonSchema, Schema};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::values::{RunId, SandboxName};
+
+/// The schema of a type in the dialect every client reads: draft 2020-12, everything inline, no
+/// `format` (clients warn about `uint64` and its like), no title.
+#[must_use]
+pub fn schema_of<T: JsonSchema>() -> Schema {
+    plain::<T>(SchemaSettings::draft2020_12())
+}
+
+/// The schema of a result: what is always there is required.
+#[must_use]
+pub(crate) fn output_schema_of<T: JsonSchema>() -> Schema {
+    plain::<T>(SchemaSettings::draft2020_12().for_serialize())
+}
+
+fn plain<T: JsonSchema>(mut settings: SchemaSettings) -> Schema {
+    settings.inline_subschemas = true;
+    settings.meta_schema = None;
+    let mut schema = settings.into_generator().into_root_schema_for::<T>();
+    RecursiveTransform(|schema: &mut Schema| {
+        schema.remove("format");
+        schema.remove("title");
+        if schema.get("default").is_some_and(Value::is_null) {
+            schema.remove("default");
+        }
+        one_word_of(schema);
+    })
+    .transform(&mut schema);
+    schema
+}
+
+/// The schema of arguments. A field that may be left out may also be null; saying so costs words.
+#[must_use]
+pub(crate) fn input_schema_of<T: JsonSchema>() -> Schema {
+    let mut schema = schema_of::<T>();
+    RecursiveTransform(|schema: &mut Schema| {
+        if let Some(Value::Array(kinds)) = schema.get_mut("type") {
+            kinds.retain(|kind| kind != "null");
+            if let [kind] = kinds.as_slice() {
+                let kind = kind.clone();
+                schema.insert("type".into(), kind);
+            }
+        }
+        if let Some(Value::Array(words)) = schema.get_mut("enum") {
+            words.retain(|word| !word.is_null());
+        }
+        without_null_branch(schema);
+    })
+    .transform(&mut schema);
+    schema
+}
+
+/// The schema of a tool's arguments: the list of tools is in every conversation of a model, so it
+/// says what a model needs and leaves the ranges to the error messages.
+#[must_use]
+pub(crate) fn tool_input_schema(schema: &Schema) -> Schema {
+    let mut schema = schema.clone();
+    RecursiveTransform(|schema: &mut Schema| {
+        schema.remove("minimum");
+    })
+    .transform(&mut schema);
+    schema
+}
+
+/// The schema of a tool's result: names and types of its fields; what is inside a field is named by
+/// the result itself.
+#[must_use]
+pub(crate) fn tool_output_schema(schema: &Schema) -> Schema {
+    let mut fields = Map::new();
+    if let Some(Value::Object(properties)) = schema.get("properties") {
+        for (name, property) in properties {
+            let shown = property.get("type").map_or_else(|| json!({}), |kind| json!({ "type": kind }));
+            fields.insert(name.clone(), shown);
+        }
+    }
+    schemars::json_schema!({ "type": "object", "properties": fields })
+}
+
+/// `anyOf [X, null]` is `X`.
+fn without_null_branch(schema: &mut Schema) {
+    let Some(Value::Array(branches)) = schema.get("anyOf") else { return };
+    let others: Vec<Value> =
+        branches.iter().filter(|branch| branch.get("type") != Some(&Value::from("null"))).cloned().collect();
+    if let [Value::Object(only)] = others.as_slice() {
+        schema.remove("anyOf");
+        for (key, value) in only {
+            if schema.get(key).is_none() {
+                schema.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+/// A choice of documented words is a plain `enum`: clients show it, and it is a third as long.
+fn one_word_of(schema: &mut Schema) {
+    let Some(Value::Array(choices)) = schema.get("oneOf") else { return };
+    let words: Option<Vec<Value>> = choices.iter().map(|choice| choice.get("const").cloned()).collect();
+    if let Some(words) = words {
+        schema.remove("oneOf");
+        schema.insert("type".into(), "string".into());
+        schema.insert("enum".into(), Value::Array(words));
+    }
+}
+
+/// Where a run is in its life. Only `queued` and `running` change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum RunState {
+    /// Waiting to start.
+    Queued,
+    /// Going on.
+    Running,
+    /// Ended with status 0.
+    Completed,
+    /// Ended with another status, or could not start.
+    Failed,
+    /// Its time was up; the whole tree was ended.
+    TimedOut,
+    /// The kernel ended it for lack of memory.
+    OomKilled,
+    /// Ended by a signal, or by `kill`.
+    Killed,
+    /// The caller cancelled it.
+    Cancelled,
+    /// The daemon or the sandbox died and how it ended is not known. It was not run again.
+    Lost,
+}
+
+impl RunState {
+    /// Whether it can still change.
+    #[must_use]
+    pub fn is_final(self) -> bool {
+        !matches!(self, Self::Queued | Self::Running)
+    }
+
+    /// As text.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::TimedOut => "timed_out",
+            Self::OomKilled => "oom_killed",
+            Self::Killed => "killed",
+            Self::Cancelled => "cancelled",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+/// A run as `exec`, `run_code` and `wait` answer it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunResult {
+    /// Pass it to `wait`, `logs` or `kill`.
+    pub run_id: RunId,
+    /// The sandbox it ran in.
+    pub sandbox: SandboxName,
+    /// Where it is in its life; `running` means it goes on and `wait` picks it up.
+    pub state: RunState,
+    /// Exit status; null while it runs or when a signal ended it.
+    pub exit_code: Option<i32>,
+    /// Signal that ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// Standard output, middle cut out when `stdout_truncated`.
+    pub stdout: String,
+    /// Standard error, middle cut out when `stderr_truncated`.
+    pub stderr: String,
+    /// Wall-clock time.
+    pub duration_ms: u64,
+    /// Whether stdout is cut; `logs` pages the rest.
+    pub stdout_truncated: bool,
+    /// Whether stderr is cut; `logs` pages the rest.
+    pub stderr_truncated: bool,
+    /// Bytes the run wrote to stdout in all.
+    pub stdout_bytes: u64,
+    /// Bytes the run wrote to stderr in all.
+    pub stderr_bytes: u64,
+    /// What the sandbox refused the run, with the remedy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub violations: Vec<ViolationShape>,
+    /// Why it ended so, and what to do, when there is something to say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// Something the sandbox refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct ViolationShape {
+    /// What was tried, such as `mount`.
+    pub what: String,
+    /// How often.
+    pub count: u64,
+    /// Why it is refused and what to do instead.
+    pub remedy: String,
+}
+
+/// What a directory entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum KindName {
+    /// Regular file.
+    File,
+    /// Directory.
+    Directory,
+    /// Symbolic link.
+    Symlink,
+    /// Pipe, socket or device.
+    Other,
+}
+
+/// Facts about a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct FileFacts {
+    /// What it is.
+    pub kind: KindName,
+    /// Bytes.
+    pub size: u64,
+    /// Permission bits, in octal.
+    pub mode: String,
+    /// When it was last changed.
+    pub modified: String,
+    /// Owner inside the sandbox.
+    pub uid: u32,
+    /// Group inside the sandbox.
+    pub gid: u32,
+}
+
+impl FileFacts {
+    pub(crate) fn of(stat: &isle_wire::Stat) -> Self {
+        let kind = match stat.kind {
+            isle_wire::FileKind::File => KindName::File,
+            isle_wire::FileKind::Directory => KindName::Directory,
+            isle_wire::FileKind::Symlink => KindName::Symlink,
+            isle_wire::FileKind::Other => KindName::Other,
+        };
+        Self {
+            kind,
+            size: stat.size,
+            mode: format!("{:o}", stat.mode & 0o7777),
+            modified: super::times::timestamp(stat.modified.saturating_mul(1000)),
+            uid: stat.uid,
+            gid: stat.gid,
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! The pipeline every execution walks, whichever door it came through:
+//! admit → secrets → network → validate → execute → sign → mask → audit.
+//!
+//! Each stage takes what the stage before it made and nothing else can make that, so leaving one
+//! out does not compile: a command is sent only with a [`Validated`], an end is published only as
+//! an [`Audited`]. The stages a run passed are in its audit row.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::context::CallContext;
+use crate::engine::EngineConfig;
+use crate::error::{Code, Error, Result};
+use crate::journal::{Actor, Journal};
+use crate::run::{Finish, Input, Place, Plan, Program, Run, check_environment};
+
+/// Commands that may run at once, and calls that may wait for their turn.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Capacity {
+    pub(crate) running: usize,
+    pub(crate) waiting: usize,
+}
+
+impl Default for Capacity {
+    fn default() -> Self {
+        Self { running: 2048, waiting: 2048 }
+    }
+}
+
+/// The gate of the first stage.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    places: Arc<Semaphore>,
+    waiting: AtomicUsize,
+    capacity: Capacity,
+}
+
+impl Admission {
+    pub(crate) fn new(capacity: Capacity) -> Self {
+        Self { places: Arc::new(Semaphore::new(capacity.running)), waiting: AtomicUsize::new(0), capacity }
+    }
+
+    /// Commands going on, and calls waiting for their turn.
+    pub(crate) fn load(&self) -> (usize, usize) {
+        (
+            self.capacity.running.saturating_sub(self.places.available_permits()),
+            self.waiting.load(Ordering::Relaxed),
+        )
+    }
+
+    async fn place(&self, context: &CallContext) -> Result<OwnedSemaphorePermit> {
+        if let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() {
+            return Ok(permit);
+        }
+        let _waiting = WaitingPlace::take(self)?;
+        tokio::select! {
+            permit = Arc::clone(&self.places).acquire_owned() => permit.map_err(|_| stopping()),
+            () = context.cancelled.cancelled() => Err(cancelled()),
+        }
+    }
+
+    /// No more commands are admitted.
+    pub(crate) fn close(&self) {
+        self.places.close();
+    }
+}
+
+/// A place in the waiting line, given back however the waiting ends.
+struct WaitingPlace<'a>(&'a AtomicUsize);
+
+impl<'a> WaitingPlace<'a> {
+    fn take(admission: &'a Admission) -> Result<Self> {
+        let place = Self(&admission.waiting);
+        if admission.waiting.fetch_add(1, Ordering::AcqRel) < admission.capacity.waiting {
+            return Ok(place);
+        }
+        Err(Error::new(
+            Code::Busy,
+            format!(
+                "{} commands are running and {} wait already",
+                admission.capacity.running, admission.capacity.waiting
+            ),
+        )
+        .detail("retry_after_seconds", 1)
+        .next("try again in a second, or end runs you no longer need with `kill`"))
+    }
+}
+
+impl Drop for WaitingPlace<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The answer to a call that comes while the engine stops.
+pub(crate) fn stopping() -> Error {
+    Error::new(Code::DaemonUnavailable, "the daemon is stopping and takes no more commands")
+        .next("call again in a moment: the next call starts it again")
+}
+
+/// The answer to a caller who no longer waits for it.
+pub(crate) fn cancelled() -> Error {
+    Error::new(Code::Cancelled, "the call was cancelled").next("nothing needs to be done")
+}
+
+/// One stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Admit,
+    Secrets,
+    Network,
+    Validate,
+    Execute,
+    Sign,
+    Mask,
+    Audit,
+}
+
+impl Stage {
+    /// As audit rows name it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Admit => "admit",
+            Self::Secrets => "secrets",
+            Self::Network => "network",
+            Self::Validate => "validate",
+            Self::Execute => "execute",
+            Self::Sign => "sign",
+            Self::Mask => "mask",
+            Self::Audit => "audit",
+        }
+    }
+}
+
+/// What accompanies a call through the stages.
+#[derive(Debug)]
+pub(crate) struct Passage {
+    /// Held until the command has ended; `None` for a run taken over from an earlier daemon.
+    _place: Option<OwnedSemaphorePermit>,
+    actor: Actor,
+    stages: Vec<Stage>,
+}
+
+impl Passage {
+    fn pass(mut self, stage: Stage) -> Self {
+        self.stages.push(stage);
+        self
+    }
+}
+
+/// It has its turn.
+#[derive(Debug)]
+pub(crate) struct Admitted(Passage);
+/// Its secrets are known.
+#[derive(Debug)]
+pub(crate) struct Provided(Passage);
+/// Its network is decided.
+#[derive(Debug)]
+pub(crate) struct Routed(Passage);
+/// Its arguments are good: it may be executed.
+#[derive(Debug)]
+pub(crate) struct Validated(Passage);
+/// It was executed.
+#[derive(Debug)]
+pub(crate) struct Executed(Passage, Finish);
+/// What it made is signed.
+#[derive(Debug)]
+pub(crate) struct Signed(Passage, Finish);
+/// What it must not say is masked.
+#[derive(Debug)]
+pub(crate) struct Masked(Passage, Finish);
+/// Its end is recorded: it may be told.
+#[derive(Debug)]
+pub(crate) struct Audited(Finish);
+
+/// Waits for a turn, in a line of bounded length.
+pub(crate) async fn admit(admission: &Admission, context: &CallContext) -> Result<Admitted> {
+    let place = admission.place(context).await?;
+    let passage = Passage { _place: Some(place), actor: Actor::of(context), stages: Vec::with_capacity(8) };
+    Ok(Admitted(passage.pass(Stage::Admit)))
+}
+
+/// Which secrets the run gets: none can be granted yet, so none are.
+pub(crate) fn secrets(Admitted(passage): Admitted) -> Provided {
+    Provided(passage.pass(Stage::Secrets))
+}
+
+/// What the run may reach: a sandbox has loopback and nothing else.
+pub(crate) fn network(Provided(passage): Provided) -> Routed {
+    Routed(passage.pass(Stage::Network))
+}
+
+/// Checks everything that can be checked before anything is done.
+pub(crate) fn validate(Routed(passage): Routed, plan: &Plan, config: &EngineConfig) -> Result<Validated> {
+    check_program(&plan.program)?;
+    check_environment(&plan.env)?;
+    if let Some(timeout) = plan.timeout {
+        let refuse = |why: String| {
+            Err(Error::new(Code::InvalidArgument, why)
+                .detail("max_timeout", config.max_timeout.to_string())
+                .next("choose a timeout in that range, or raise max_timeout in the configuration"))
+        };
+        if timeout.0.is_zero() {
+            return refuse("a timeout of nothing leaves no time to run".into());
+        }
+        if timeout > config.max_timeout {
+            return refuse(format!(
+                "the timeout {timeout} is longer than the longest allowed, {}",
+                config.max_timeout
+            ));
+        }
+    }
+    let sizes = match &plan.place {
+        Place::OneShot { files, .. } => files.iter().map(|(_, contents)| contents.len()).sum(),
+        Place::Named(_) => 0,
+    };
+    let stdin = if let Input::Bytes(bytes) = &plan.input { bytes.len() } else { 0 };
+    if (sizes + stdin) as u64 > config.file_cap.0 {
+        return Err(Error::new(
+            Code::TooLarge,
+            format!("standard input and files hold {} bytes, more than {}", sizes + stdin, config.file_cap),
+        )
+        .next("write large files with the streaming file route or `isle cp`, then use them by path"));
+    }
+    Ok(Validated(passage.pass(Stage::Validate)))
+}
+
+fn check_program(program: &Program) -> Result<()> {
+    let (words, what): (Vec<&String>, &str) = match program {
+        Program::Shell(text) => (vec![text], "command"),
+        Program::Argv(argv) => (argv.iter().collect(), "argv"),
+        Program::Code { args, .. } => (args.iter().collect(), "args"),
+    };
+    if words.iter().any(|word| word.contains('\0')) {
+        return Err(
+            Error::new(Code::InvalidArgument, format!("{what} contains a NUL byte")).next("remove it")
+        );
+    }
+    let empty = match program {
+        Program::Shell(text) => text.trim().is_empty(),
+        Program::Argv(argv) => argv.first().is_none_or(String::is_empty),
+        Program::Code { .. } => false,
+    };
+    if empty {
+        return Err(Error::new(Code::InvalidArgument, format!("{what} is empty"))
+            .next("say what to run: `command` (shell text) or `argv` (a list)"));
+    }
+    Ok(())
+}
+
+impl Validated {
+    /// A run an earlier daemon sent through these stages; it goes on where it is.
+    pub(crate) fn taken_over(actor: Actor) -> Self {
+        let stages = vec![Stage::Admit, Stage::Secrets, Stage::Network, Stage::Validate];
+        Self(Passage { _place: None, actor, stages })
+    }
+
+    /// The command has ended so.
+    pub(crate) fn executed(self, finish: Finish) -> Executed {
+        Executed(self.0.pass(Stage::Execute), finish)
+    }
+}
+
+/// Signs what the run made: nothing is collected from a sandbox yet, so there is nothing to sign.
+pub(crate) fn sign(Executed(passage, finish): Executed) -> Signed {
+    Signed(passage.pass(Stage::Sign), finish)
+}
+
+/// Masks secrets in what the run said: it was given none.
+pub(crate) fn mask(Signed(passage, finish): Signed) -> Masked {
+    Masked(passage.pass(Stage::Mask), finish)
+}
+
+/// Records the end and its audit row in one transaction.
+pub(crate) fn audit(Masked(passage, mut finish): Masked, journal: &Journal, run: &Run) -> Audited {
+    let passage = passage.pass(Stage::Audit);
+    if let Err(error) = journal.finish_run(run, &finish, &passage.actor, &passage.stages) {
+        tracing::error!(run = %run.id, %error, "the end of a run could not be recorded");
+        let note = format!("this end could not be recorded: {}", error.message);
+        finish.note = Some(finish.note.map_or(note.clone(), |before| format!("{before}; {note}")));
+    }
+    Audited(finish)
+}
+
+impl Audited {
+    /// What may be told now.
+    pub(crate) fn into_finish(self) -> Finish {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::Door;
+
+    fn context() -> CallContext {
+        CallContext::new(Door::Library, "test")
+    }
+
+    #[tokio::test]
+    async fn a_full_house_and_a_full_line_mean_busy() {
+        let admission = Admission::new(Capacity { running: 1, waiting: 1 });
+        let inside = admit(&admission, &context()).await.unwrap();
+        let leaving = context();
+        let waiting = admit(&admission, &leaving);
+        tokio::pin!(waiting);
+        assert!(futures::poll!(&mut waiting).is_pending());
+        let error = admit(&admission, &context()).await.unwrap_err();
+        assert_eq!(error.code, Code::Busy);
+        assert!(error.code.retryable() && error.details.contains_key("retry_after_seconds"));
+        drop(inside);
+        assert!(waiting.await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn who_leaves_the_line_gives_its_place_back() {
+        let admission = Admission::new(Capacity { running: 1, waiting: 1 });
+        let _inside = admit(&admission, &context()).await.unwrap();
+        let leaving = context();
+        leaving.cancelled.cancel();
+        assert_eq!(admit(&admission, &leaving).await.unwrap_err().code, Code::Cancelled);
+        assert_eq!(admission.load(), (1, 0));
+    }
+}

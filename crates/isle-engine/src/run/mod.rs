@@ -1,0 +1,229 @@
+//! Runs: one command each, from its record before the start to its record after the end. The
+//! verbs have files of their own; here is what a run is while it lives.
+
+mod environment;
+pub(crate) mod events;
+mod follow;
+mod kill;
+mod outcome;
+pub(crate) mod output;
+mod plan;
+mod program;
+mod pump;
+mod result;
+mod runs;
+mod start;
+mod wait;
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+use crate::error::Error;
+use crate::ops::shapes::{RunState, ViolationShape};
+use crate::sandbox::Sandbox;
+use crate::values::{ByteSize, RunId, SandboxName, Span};
+use events::{EventLog, Happened, StreamName};
+use output::{KeptOutput, OutputBuffer};
+
+pub(crate) use environment::check_environment;
+pub(crate) use kill::{KillRequest, finished, parse_signal};
+pub(crate) use outcome::lost_note;
+pub(crate) use plan::{CodeSource, Input, Patience, Place, Plan, Program, RunKind};
+pub(crate) use pump::{Job, SESSION_DEPTH};
+pub(crate) use result::{RunSnapshot, answer_budget};
+pub(crate) use runs::Runs;
+pub(crate) use wait::OnCancel;
+
+/// Why a run was ended from outside, if it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Nobody ended it.
+    Own,
+    /// `kill` did.
+    Killed,
+    /// The caller no longer wanted it.
+    Cancelled,
+    /// Its sandbox was destroyed.
+    Destroyed,
+    /// The agent did not end it when its time was up, so the engine did.
+    Overdue,
+}
+
+impl Ending {
+    const ALL: [Self; 5] = [Self::Own, Self::Killed, Self::Cancelled, Self::Destroyed, Self::Overdue];
+}
+
+/// How a run ended.
+#[derive(Debug, Clone)]
+pub(crate) struct Finish {
+    pub(crate) state: RunState,
+    pub(crate) exit_code: Option<i32>,
+    pub(crate) signal: Option<i32>,
+    pub(crate) duration_ms: u64,
+    pub(crate) cpu_us: Option<u64>,
+    pub(crate) peak_rss_kib: Option<u64>,
+    pub(crate) violations: Vec<ViolationShape>,
+    pub(crate) note: Option<String>,
+    /// Why it could not be started, when that is what happened.
+    pub(crate) error: Option<Error>,
+}
+
+/// A run that is going on, or ended a moment ago.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) id: RunId,
+    pub(crate) sandbox: Arc<Sandbox>,
+    pub(crate) kind: RunKind,
+    /// The command, for people.
+    pub(crate) command: String,
+    pub(crate) started_at_ms: i64,
+    pub(crate) timeout: Option<Span>,
+    started: Instant,
+    ending: AtomicU8,
+    live: Mutex<Live>,
+    /// Set once, at the end.
+    finish: watch::Sender<Option<Arc<Finish>>>,
+    /// Id of the newest event, for those who follow.
+    newest: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct Live {
+    stdout: OutputBuffer,
+    stderr: OutputBuffer,
+    log: EventLog,
+}
+
+impl Run {
+    pub(crate) fn new(
+        id: RunId,
+        sandbox: Arc<Sandbox>,
+        kind: RunKind,
+        command: String,
+        started_at_ms: i64,
+        timeout: Option<Span>,
+        output_cap: ByteSize,
+    ) -> Self {
+        let cap = usize::try_from(output_cap.0).unwrap_or(usize::MAX);
+        Self {
+            id,
+            sandbox,
+            kind,
+            command,
+            started_at_ms,
+            timeout,
+            started: Instant::now(),
+            ending: AtomicU8::new(Ending::Own as u8),
+            live: Mutex::new(Live {
+                stdout: OutputBuffer::new(cap),
+                stderr: OutputBuffer::new(cap),
+                log: EventLog::default(),
+            }),
+            finish: watch::Sender::new(None),
+            newest: watch::Sender::new(0),
+        }
+    }
+
+    pub(crate) fn sandbox_name(&self) -> &SandboxName {
+        &self.sandbox.name
+    }
+
+    /// Says why it is being ended from outside. The first reason stays.
+    pub(crate) fn intend(&self, ending: Ending) {
+        self.ending
+            .compare_exchange(Ending::Own as u8, ending as u8, Ordering::AcqRel, Ordering::Acquire)
+            .ok();
+    }
+
+    pub(crate) fn ending(&self) -> Ending {
+        let value = self.ending.load(Ordering::Acquire);
+        Ending::ALL.into_iter().find(|ending| *ending as u8 == value).unwrap_or(Ending::Own)
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn finish(&self) -> Option<Arc<Finish>> {
+        self.finish.borrow().clone()
+    }
+
+    pub(crate) fn state(&self) -> RunState {
+        self.finish.borrow().as_ref().map_or(RunState::Running, |finish| finish.state)
+    }
+
+    pub(crate) fn elapsed_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn kept(&self) -> (KeptOutput, KeptOutput) {
+        let live = crate::lock(&self.live);
+        (live.stdout.kept(), live.stderr.kept())
+    }
+
+    /// Bytes of output in memory.
+    fn held_bytes(&self) -> usize {
+        let live = crate::lock(&self.live);
+        live.stdout.held() + live.stderr.held() + live.log.held()
+    }
+
+    /// Bytes of both outputs so far.
+    fn output_bytes(&self) -> u64 {
+        let live = crate::lock(&self.live);
+        live.stdout.total() + live.stderr.total()
+    }
+
+    fn note_started(&self) {
+        let newest = {
+            let mut live = crate::lock(&self.live);
+            live.log.note(Happened::Started);
+            live.log.last_id()
+        };
+        self.newest.send_replace(newest);
+    }
+
+    fn note_output(&self, stream: StreamName, bytes: &bytes::Bytes) {
+        let newest = {
+            let mut live = crate::lock(&self.live);
+            match stream {
+                StreamName::Stdout => live.stdout.push(bytes),
+                StreamName::Stderr => live.stderr.push(bytes),
+            }
+            live.log.output(stream, bytes);
+            live.log.last_id()
+        };
+        self.newest.send_replace(newest);
+    }
+
+    fn note_gap(&self, stdout: u64, stderr: u64) {
+        let newest = {
+            let mut live = crate::lock(&self.live);
+            live.stdout.skip(stdout);
+            live.stderr.skip(stderr);
+            live.log.note(Happened::Gap(stdout + stderr));
+            live.log.last_id()
+        };
+        self.newest.send_replace(newest);
+    }
+
+    /// Publishes the end; everybody who waits or follows wakes.
+    pub(crate) fn publish(&self, finish: Finish) {
+        let newest = {
+            let mut live = crate::lock(&self.live);
+            live.log.flush();
+            live.log.last_id() + 1
+        };
+        self.finish.send_replace(Some(Arc::new(finish)));
+        self.newest.send_replace(newest);
+    }
+
+    /// The last line it printed, for a sign of life.
+    fn last_line(&self) -> Option<String> {
+        let live = crate::lock(&self.live);
+        let bytes = if live.stdout.total() > 0 { live.stdout.last(400) } else { live.stderr.last(400) };
+        drop(live);
+        let text = String::from_utf8_lossy(&bytes);
+        let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
+        Some(line.trim().chars().take(200).collect())
+    }
+}

@@ -1,0 +1,152 @@
+//! What one run is to be, as the operations describe it and the pipeline checks it.
+
+use bytes::Bytes;
+use isle_wire::{GuestUser, TerminalSize};
+use tokio::sync::mpsc;
+
+use crate::agent::ExecSignal;
+use crate::engine::SessionEvent;
+use crate::sandbox::Settings;
+use crate::values::{GuestPath, SandboxName, Span};
+
+/// Which call made a run, for its record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RunKind {
+    /// A command.
+    Exec,
+    /// Code in a language.
+    RunCode,
+    /// An interactive command.
+    Session,
+}
+
+impl RunKind {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Exec => "exec",
+            Self::RunCode => "run_code",
+            Self::Session => "session",
+        }
+    }
+
+    /// The kind of a stored run.
+    pub(crate) fn parse(text: &str) -> Self {
+        match text {
+            "run_code" => Self::RunCode,
+            "session" => Self::Session,
+            _ => Self::Exec,
+        }
+    }
+}
+
+/// Where it runs.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// In a named sandbox, made when missing.
+    Named(SandboxName),
+    /// In a fresh one that is gone afterwards.
+    OneShot {
+        /// What the sandbox is to be.
+        settings: Settings,
+        /// Files placed before the command starts.
+        files: Vec<(GuestPath, Bytes)>,
+    },
+}
+
+/// What runs.
+#[derive(Debug, Clone)]
+pub(crate) enum Program {
+    /// Shell text.
+    Shell(String),
+    /// Program and arguments.
+    Argv(Vec<String>),
+    /// Code in a language.
+    Code {
+        /// Which language; detected when `None`.
+        language: Option<String>,
+        /// The code, or the file that holds it.
+        source: CodeSource,
+        /// Arguments of the code.
+        args: Vec<String>,
+        /// A shell that may not change directory, redirect or name paths.
+        restricted: bool,
+    },
+}
+
+/// Where code comes from.
+#[derive(Debug, Clone)]
+pub(crate) enum CodeSource {
+    /// The code itself.
+    Text(String),
+    /// A file in the sandbox.
+    File(GuestPath),
+}
+
+/// Where standard input comes from.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// `/dev/null`.
+    Null,
+    /// These bytes, then the end.
+    Bytes(Bytes),
+    /// An interactive caller.
+    Live {
+        /// What the caller sends.
+        signals: mpsc::Receiver<ExecSignal>,
+        /// Whether any of it is standard input.
+        stdin: bool,
+    },
+}
+
+/// What happens to a run nobody waits for any more.
+#[derive(Debug)]
+pub(crate) enum Patience {
+    /// It goes on.
+    GoOn,
+    /// It is ended; its output goes here, and nothing of it is dropped.
+    EndWithCaller(mpsc::Sender<SessionEvent>),
+}
+
+/// One run to be.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) kind: RunKind,
+    pub(crate) place: Place,
+    pub(crate) program: Program,
+    pub(crate) cwd: Option<GuestPath>,
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) user: GuestUser,
+    pub(crate) timeout: Option<Span>,
+    pub(crate) terminal: Option<TerminalSize>,
+    pub(crate) input: Input,
+    pub(crate) patience: Patience,
+}
+
+impl Plan {
+    /// The command as its record shows it.
+    pub(crate) fn display(&self) -> String {
+        let text = match &self.program {
+            Program::Shell(text) => text.clone(),
+            Program::Argv(argv) => argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
+            Program::Code { source: CodeSource::Text(code), .. } => code.clone(),
+            Program::Code { source: CodeSource::File(path), args, .. } => std::iter::once(path.as_str())
+                .chain(args.iter().map(String::as_str))
+                .collect::<Vec<_>>()
+                .join(" "),
+        };
+        const LONGEST: usize = 4000;
+        match text.char_indices().nth(LONGEST) {
+            None => text,
+            Some((end, _)) => format!("{}…", &text[..end]),
+        }
+    }
+}
+
+/// A word as a shell would need it.
+fn quoted(word: &str) -> String {
+    let plain = |character: char| character.is_ascii_alphanumeric() || "_-./=:,@%+".contains(character);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}

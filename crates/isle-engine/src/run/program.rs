@@ -1,0 +1,279 @@
+//! From what the caller wants to the words the kernel gets. Long text goes through a file with a
+//! name nobody else has, because one argument cannot be longer than 128 KiB.
+
+use bytes::Bytes;
+use isle_wire::GuestUser;
+use minicbor::bytes::ByteVec;
+
+use super::plan::{CodeSource, Plan, Program};
+use crate::agent::FileToWrite;
+use crate::error::{Code, Error, Result};
+use crate::sandbox::Sandbox;
+use crate::values::{GuestPath, RunId};
+
+/// Text longer than this does not travel as an argument.
+const LONGEST_ARGUMENT: usize = 100_000;
+
+/// A language Isle runs code in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Language {
+    /// Python 3.
+    Python,
+    /// Node.js.
+    Node,
+    /// The shell.
+    Shell,
+}
+
+impl Language {
+    /// By name, endings included.
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        match text.to_ascii_lowercase().as_str() {
+            "python" | "python3" | "py" => Ok(Self::Python),
+            "node" | "nodejs" | "javascript" | "js" => Ok(Self::Node),
+            "shell" | "bash" | "sh" => Ok(Self::Shell),
+            _ => Err(Error::new(Code::InvalidArgument, format!("there is no language {text:?}"))
+                .next("use python, node or shell, or run any interpreter with exec")),
+        }
+    }
+
+    fn candidates(self) -> (&'static str, &'static [&'static str]) {
+        match self {
+            Self::Python => ("python", &["python3", "python"]),
+            Self::Node => ("node", &["node", "nodejs"]),
+            Self::Shell => ("shell", &["bash", "sh"]),
+        }
+    }
+
+    fn by_ending(path: &str) -> Option<Self> {
+        match path.rsplit_once('.')?.1 {
+            "py" => Some(Self::Python),
+            "js" | "mjs" | "cjs" => Some(Self::Node),
+            "sh" | "bash" => Some(Self::Shell),
+            _ => None,
+        }
+    }
+
+    fn by_shebang(code: &str) -> Option<Self> {
+        let line = code.strip_prefix("#!")?.lines().next()?;
+        let mut words = line.split_whitespace();
+        let program = words.next()?.rsplit('/').next()?;
+        let program = if program == "env" { words.find(|word| !word.starts_with('-'))? } else { program };
+        match program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.') {
+            "python" => Some(Self::Python),
+            "node" | "nodejs" => Some(Self::Node),
+            "sh" | "bash" | "dash" => Some(Self::Shell),
+            _ => None,
+        }
+    }
+}
+
+/// The language of a piece of code: `#!` line, else the signs of each, else Python.
+pub(crate) fn detect_language(code: &str) -> Language {
+    if let Some(language) = Language::by_shebang(code) {
+        return language;
+    }
+    const NODE: &[&str] =
+        &["console.log(", "require(", "const ", "let ", "=> ", "function ", "process.std", "async function"];
+    const SHELL: &[&str] = &[
+        "echo ", "set -e", "fi\n", "done\n", "export ", "ls ", "cd ", "apt ", "git ", "$(", "sudo ", "cat ",
+    ];
+    const PYTHON: &[&str] = &["def ", "print(", "import ", "from ", "class ", "elif ", "lambda ", "with "];
+    let count = |signs: &[&str]| {
+        code.lines()
+            .map(|line| format!("{}\n", line.trim_start()))
+            .filter(|line| {
+                signs
+                    .iter()
+                    .any(|sign| line.starts_with(sign) || (sign.ends_with('(') && line.contains(sign)))
+            })
+            .count()
+    };
+    let (node, shell, python) = (count(NODE), count(SHELL), count(PYTHON));
+    if python >= node && python >= shell {
+        Language::Python
+    } else if node >= shell {
+        Language::Node
+    } else {
+        Language::Shell
+    }
+}
+
+/// Words for the kernel, and a file to remove afterwards.
+#[derive(Debug)]
+pub(super) struct Resolved {
+    pub(super) argv: Vec<ByteVec>,
+    /// The program as the caller knows it, for errors.
+    pub(super) named: String,
+    pub(super) remove_after: Option<GuestPath>,
+    /// The language whose interpreter this is.
+    pub(super) language: Option<Language>,
+}
+
+/// Finds the program of a plan in the sandbox.
+pub(super) async fn resolve(sandbox: &Sandbox, plan: &Plan, run: &RunId) -> Result<Resolved> {
+    match &plan.program {
+        Program::Argv(argv) => Ok(Resolved {
+            argv: argv.iter().map(|word| word.clone().into_bytes().into()).collect(),
+            named: argv.first().cloned().unwrap_or_default(),
+            remove_after: None,
+            language: None,
+        }),
+        Program::Shell(text) => {
+            let shell = match find(sandbox, Language::Shell).await? {
+                Some(shell) => shell,
+                None => b"/bin/sh".to_vec(),
+            };
+            let mut argv = vec![shell];
+            let remove_after = if text.len() > LONGEST_ARGUMENT {
+                let path = place(sandbox, plan.user, run, "sh", text).await?;
+                argv.push(path.as_str().into());
+                Some(path)
+            } else {
+                argv.extend([b"-c".to_vec(), text.clone().into_bytes()]);
+                None
+            };
+            Ok(Resolved { argv: words(argv), named: "the shell".into(), remove_after, language: None })
+        }
+        Program::Code { language, source, args, restricted } => {
+            let language = language_of(language.as_deref(), source)?;
+            if *restricted && language != Language::Shell {
+                return Err(Error::new(Code::InvalidArgument, "restricted is for shell code only")
+                    .next("leave restricted out, or set language to shell"));
+            }
+            let (name, candidates) = language.candidates();
+            let interpreter =
+                find(sandbox, language).await?.ok_or_else(|| no_interpreter(sandbox, name, candidates))?;
+            if *restricted && !interpreter.ends_with(b"bash") {
+                return Err(no_interpreter(sandbox, "restricted shell", &["bash"]));
+            }
+            let mut argv = vec![interpreter];
+            if *restricted {
+                argv.push(b"-r".to_vec());
+            }
+            let mut remove_after = None;
+            match source {
+                CodeSource::File(path) => {
+                    sandbox.agent()?.stat(path, plan.user).await?;
+                    argv.push(path.absolute().into_bytes());
+                }
+                CodeSource::Text(code) if code.len() > LONGEST_ARGUMENT => {
+                    let ending = match language {
+                        Language::Python => "py",
+                        Language::Node => "js",
+                        Language::Shell => "sh",
+                    };
+                    let path = place(sandbox, plan.user, run, ending, code).await?;
+                    argv.push(path.as_str().into());
+                    remove_after = Some(path);
+                }
+                CodeSource::Text(code) => {
+                    let (flag, before_arguments): (&[u8], &[&[u8]]) = match language {
+                        Language::Python => (b"-c", &[]),
+                        // Without the dashes node would take the arguments for its own.
+                        Language::Node => (b"-e", &[b"--"]),
+                        // The first word after the text is the shell's own name.
+                        Language::Shell => (b"-c", &[b"shell"]),
+                    };
+                    argv.extend([flag.to_vec(), code.clone().into_bytes()]);
+                    if !args.is_empty() {
+                        argv.extend(before_arguments.iter().map(|word| word.to_vec()));
+                    }
+                }
+            }
+            argv.extend(args.iter().map(|word| word.clone().into_bytes()));
+            Ok(Resolved { argv: words(argv), named: name.into(), remove_after, language: Some(language) })
+        }
+    }
+}
+
+/// The language, from its name, the file's ending, or the code.
+fn language_of(named: Option<&str>, source: &CodeSource) -> Result<Language> {
+    match (named, source) {
+        (Some(name), _) => Language::parse(name),
+        (None, CodeSource::Text(code)) => Ok(detect_language(code)),
+        (None, CodeSource::File(path)) => Language::by_ending(path.as_str()).ok_or_else(|| {
+            Error::new(Code::InvalidArgument, format!("the language of {path} cannot be told from its name"))
+                .next("set language to python, node or shell")
+        }),
+    }
+}
+
+/// The error for a language without an interpreter.
+pub(super) fn no_interpreter(sandbox: &Sandbox, language: &str, candidates: &[&str]) -> Error {
+    Error::new(
+        Code::RuntimeNotAvailable,
+        format!(
+            "the image {:?} has no interpreter for {language} ({})",
+            sandbox.spec.image,
+            candidates.join(", ")
+        ),
+    )
+    .detail("looked_for", candidates.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())
+    .next("use another language, or install the interpreter where the image comes from")
+}
+
+impl Language {
+    /// The error for this language without an interpreter.
+    pub(super) fn missing(self, sandbox: &Sandbox) -> Error {
+        let (name, candidates) = self.candidates();
+        no_interpreter(sandbox, name, candidates)
+    }
+}
+
+async fn find(sandbox: &Sandbox, language: Language) -> Result<Option<Vec<u8>>> {
+    let (name, candidates) = language.candidates();
+    sandbox.programs.find(sandbox, name, candidates).await
+}
+
+async fn place(
+    sandbox: &Sandbox,
+    user: GuestUser,
+    run: &RunId,
+    ending: &str,
+    text: &str,
+) -> Result<GuestPath> {
+    let path: GuestPath = format!("/tmp/.isle-{run}.{ending}").parse()?;
+    let contents = Bytes::copy_from_slice(text.as_bytes());
+    let file = FileToWrite::whole(path.clone(), 0o600, false, contents);
+    sandbox.agent()?.write_files(user, vec![file]).await?;
+    Ok(path)
+}
+
+fn words(argv: Vec<Vec<u8>>) -> Vec<ByteVec> {
+    argv.into_iter().map(Into::into).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_language_is_told_from_the_code() {
+        let cases = [
+            ("print(1)", Language::Python),
+            ("import os\nfor x in os.listdir():\n    print(x)", Language::Python),
+            ("1+1", Language::Python),
+            ("console.log([1].map(x => x))", Language::Node),
+            ("const a = 1;\nlet b = 2;", Language::Node),
+            ("echo hi\nls -l", Language::Shell),
+            ("#!/usr/bin/env node\nprint(1)", Language::Node),
+            ("#!/bin/bash\nprint(1)", Language::Shell),
+            ("#!/usr/bin/env -S python3.11 -u\necho", Language::Python),
+        ];
+        for (code, language) in cases {
+            assert_eq!(detect_language(code), language, "{code:?}");
+        }
+    }
+
+    #[test]
+    fn the_language_of_a_file_is_told_from_its_ending() {
+        let file = |text: &str| CodeSource::File(text.parse().unwrap());
+        assert_eq!(language_of(None, &file("a/b.py")).unwrap(), Language::Python);
+        assert_eq!(language_of(None, &file("b.mjs")).unwrap(), Language::Node);
+        assert_eq!(language_of(None, &file("x.sh")).unwrap(), Language::Shell);
+        assert_eq!(language_of(Some("node"), &file("x.sh")).unwrap(), Language::Node);
+        assert_eq!(language_of(None, &file("x.rs")).unwrap_err().code, Code::InvalidArgument);
+        assert_eq!(Language::parse("cobol").unwrap_err().code, Code::InvalidArgument);
+    }
+}

@@ -1,0 +1,248 @@
+//! The one task of a run: sends the request and the input, takes the output, sees the end, walks
+//! the last stages of the pipeline, and cleans up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::OptionFuture;
+use isle_wire::{ExecEvent, ExecRequest, Frame, Request, Stream, read_frame, write_message};
+use tokio::io::AsyncRead;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::events::StreamName;
+use super::outcome::{End, classify};
+use super::program::Language;
+use super::{Ending, Run};
+use crate::agent::{ExecInput, broken, forward_input, gone};
+use crate::engine::{Inner, SessionEvent};
+use crate::error::Error;
+use crate::pipeline::{self, Validated};
+use crate::sandbox::OneShotGuard;
+use crate::values::GuestPath;
+
+/// Chunks an interactive caller may be behind before the command has to wait for it.
+pub(crate) const SESSION_DEPTH: usize = 16;
+/// How much later than the agent the engine ends a run itself.
+const MARGIN: Duration = Duration::from_secs(10);
+/// How long a killed run may take to be reported as ended.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+const SIGKILL: i32 = 9;
+/// How much output an agent may hold after its run until another run comes.
+const KEPT_UNTIL_NEXT_RUN: u64 = 16 * 1024;
+
+/// Everything the task of a run owns.
+pub(crate) struct Job {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) run: Arc<Run>,
+    pub(crate) passage: Validated,
+    pub(crate) stream: Stream,
+    /// What to start; `None` when the stream follows a run that is going on.
+    pub(crate) request: Option<Box<ExecRequest>>,
+    pub(crate) input: ExecInput,
+    /// An interactive caller: gets every byte, and its going ends the run.
+    pub(crate) caller: Option<Caller>,
+    pub(crate) named: String,
+    pub(crate) language: Option<Language>,
+    pub(crate) remove_after: Option<(GuestPath, isle_wire::GuestUser)>,
+    pub(crate) guard: Option<OneShotGuard>,
+}
+
+/// An interactive caller.
+pub(crate) struct Caller {
+    pub(crate) events: mpsc::Sender<SessionEvent>,
+    pub(crate) cancelled: CancellationToken,
+}
+
+impl Job {
+    /// Follows the run to its end.
+    pub(crate) async fn run(self) {
+        let Self {
+            inner,
+            run,
+            passage,
+            mut stream,
+            request,
+            input,
+            caller,
+            named,
+            language,
+            remove_after,
+            guard,
+        } = self;
+        let sandbox = Arc::clone(&run.sandbox);
+        let sent = match request {
+            Some(request) => write_message(&mut stream, &Request::Exec(request)).await,
+            None => Ok(()),
+        };
+        if sent.is_ok() {
+            run.note_started();
+        }
+        // Read while the agent is busy starting the command: nothing can run out of memory that soon.
+        let kills_before = sandbox.backend.oom_kills(&sandbox.id);
+        // A run in a named sandbox outlives the engine, unless somebody interactive is attached.
+        let outlives = guard.is_none() && caller.is_none();
+        let halted = inner.halted.clone();
+        let watch = Watch { run: &run, caller: caller.as_ref(), halted: &halted };
+        let end = match sent {
+            Err(error) => End::Broken(broken(error)),
+            Ok(()) if outlives => tokio::select! {
+                biased;
+                end = watch.drive(stream, input) => end,
+                // Its record stays open and the agent keeps its output: the next start goes on here.
+                () = halted.cancelled() => return,
+            },
+            Ok(()) => watch.drive(stream, input).await,
+        };
+        let was_ended = !matches!(end, End::Broken(_));
+        let ran_out_of_memory = match (&end, kills_before) {
+            (End::Ended(_), Some(before)) => {
+                sandbox.backend.oom_kills(&sandbox.id).is_some_and(|after| after > before)
+            }
+            _ => false,
+        };
+        let finish = classify(&run, end, &named, language, ran_out_of_memory);
+
+        let executed = passage.executed(finish);
+        let signed = pipeline::sign(executed);
+        let masked = pipeline::mask(signed);
+        let audited = pipeline::audit(masked, &inner.journal, &run);
+
+        sandbox.run_ends();
+        run.publish(audited.into_finish());
+        inner.runs.ended(&run);
+        // A one-shot takes its files and its agent with it.
+        let one_shot = guard.is_some();
+        drop(guard);
+        if let Some(caller) = caller {
+            let result = inner.snapshot_of(&run).result(super::answer_budget(None, &inner.config));
+            caller.events.send(SessionEvent::Ended(Box::new(result))).await.ok();
+        }
+        inner.journal.run_ended();
+        if was_ended
+            && !one_shot
+            && let Ok(agent) = sandbox.agent()
+        {
+            if let Some((path, user)) = remove_after {
+                agent.remove(&path, user, false).await.ok();
+            }
+            // Little output may wait for the next request to carry the word; much is let go at once.
+            if run.output_bytes() > KEPT_UNTIL_NEXT_RUN || !sandbox.forget_later(&run.id) {
+                agent.forget(run.id.as_str()).await.ok();
+            }
+        }
+    }
+}
+
+/// What is watched while a run goes on.
+struct Watch<'a> {
+    run: &'a Run,
+    caller: Option<&'a Caller>,
+    halted: &'a CancellationToken,
+}
+
+impl Watch<'_> {
+    async fn drive(&self, mut stream: Stream, input: ExecInput) -> End {
+        match input {
+            ExecInput::Null => {
+                self.over(receive(&mut stream, self.run, self.caller), std::future::pending()).await
+            }
+            input => {
+                let (mut reader, mut writer) = tokio::io::split(stream);
+                let sending = async {
+                    // A command may end without having read its input; its end tells more than that.
+                    forward_input(&mut writer, input).await.ok();
+                };
+                self.over(receive(&mut reader, self.run, self.caller), sending).await
+            }
+        }
+    }
+
+    /// Takes output until the end, while input is sent; ends the run when nobody wants it any more
+    /// or the agent missed its deadline.
+    async fn over(&self, receiving: impl Future<Output = End>, sending: impl Future<Output = ()>) -> End {
+        // An interactive caller who reads slowly holds the end back; that is no fault of the agent's.
+        let timeout = self.run.timeout.filter(|_| self.caller.is_none());
+        let mut deadline = timeout.map(|timeout| Instant::now() + timeout.0 + MARGIN);
+        tokio::pin!(receiving, sending);
+        let (mut sent, mut killed) = (false, false);
+        loop {
+            let alarm = OptionFuture::from(deadline.map(tokio::time::sleep_until));
+            let ending = tokio::select! {
+                biased;
+                end = &mut receiving => return end,
+                () = &mut sending, if !sent => {
+                    sent = true;
+                    continue;
+                }
+                () = self.unwanted(), if !killed => Ending::Cancelled,
+                Some(()) = alarm => Ending::Overdue,
+            };
+            if killed {
+                return End::Broken(Error::internal("the agent did not report the end of a killed run"));
+            }
+            self.run.intend(ending);
+            killed = true;
+            deadline = Some(Instant::now() + LAST_WORDS);
+            end_tree(self.run).await;
+        }
+    }
+
+    /// Resolves when the caller of an interactive command is gone, or the engine stops.
+    async fn unwanted(&self) {
+        match self.caller {
+            Some(caller) => tokio::select! {
+                () = caller.events.closed() => {}
+                () = caller.cancelled.cancelled() => {}
+                () = self.halted.cancelled() => {}
+            },
+            None => self.halted.cancelled().await,
+        }
+    }
+}
+
+/// Ends every process of a run.
+pub(super) async fn end_tree(run: &Run) {
+    let Ok(agent) = run.sandbox.agent() else { return };
+    let signal = agent.signal(run.id.as_str(), SIGKILL, true);
+    // An agent that does not answer this will not answer anything; the deadline after it decides.
+    if tokio::time::timeout(LAST_WORDS, signal).await.is_err() {
+        tracing::warn!(run = %run.id, "the agent did not answer a kill");
+    }
+}
+
+async fn receive<R: AsyncRead + Unpin>(stream: &mut R, run: &Run, caller: Option<&Caller>) -> End {
+    loop {
+        let frame = match read_frame(stream).await {
+            Ok(Some(frame)) => frame,
+            Ok(None) => return End::Broken(gone()),
+            Err(error) => return End::Broken(broken(error)),
+        };
+        match frame {
+            Frame::Stdout(bytes) => {
+                run.note_output(StreamName::Stdout, &bytes);
+                if let Some(caller) = caller {
+                    caller.events.send(SessionEvent::Stdout(bytes)).await.ok();
+                }
+            }
+            Frame::Stderr(bytes) => {
+                run.note_output(StreamName::Stderr, &bytes);
+                if let Some(caller) = caller {
+                    caller.events.send(SessionEvent::Stderr(bytes)).await.ok();
+                }
+            }
+            frame @ Frame::Message(_) => match frame.decode() {
+                // It was noted when the request was sent.
+                Ok(ExecEvent::Started) => {}
+                Ok(ExecEvent::Skipped(skipped)) => run.note_gap(skipped.stdout, skipped.stderr),
+                Ok(ExecEvent::Ended(ended)) => return End::Ended(ended),
+                Ok(ExecEvent::Failed(failure)) => return End::Failed(failure),
+                Err(error) => return End::Broken(broken(error)),
+            },
+            Frame::Stdin(_) | Frame::Data(_) | Frame::End => {
+                return End::Broken(Error::internal("the agent sent a frame that does not belong to a run"));
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! A run as it is answered: the same shape whether it is going on, ended a moment ago, or comes
+//! from the store.
+
+use std::sync::Arc;
+
+use isle_store::RunRow;
+
+use super::Run;
+use super::output::KeptOutput;
+use crate::context::{CallContext, Door};
+use crate::engine::{EngineConfig, Inner};
+use crate::error::{Code, Error, Result};
+use crate::journal::state_from;
+use crate::ops::shapes::{RunResult, RunState, ViolationShape};
+use crate::values::{ByteSize, RunId, SandboxName};
+
+/// Bytes of output, as JSON, in an answer a model reads.
+const ANSWER: usize = 24_000;
+
+/// How much output an answer may hold. A model's context is not to be flooded; other callers may
+/// ask for all that is kept.
+pub(crate) fn answer_budget(wanted: Option<(ByteSize, &CallContext)>, config: &EngineConfig) -> usize {
+    match wanted {
+        None => ANSWER,
+        Some((wanted, context)) => {
+            let most = match context.door {
+                Door::Mcp => ANSWER as u64,
+                // What is kept of two streams, each byte at its dearest in JSON.
+                Door::Http | Door::Cli | Door::Library => config.output_cap.0.saturating_mul(2),
+            };
+            usize::try_from(wanted.0.min(most)).unwrap_or(ANSWER)
+        }
+    }
+}
+
+/// A consistent picture of a run.
+#[derive(Debug, Clone)]
+pub(crate) struct RunSnapshot {
+    pub(crate) id: RunId,
+    pub(crate) sandbox: SandboxName,
+    pub(crate) state: RunState,
+    pub(crate) exit_code: Option<i32>,
+    pub(crate) signal: Option<i32>,
+    pub(crate) duration_ms: u64,
+    pub(crate) violations: Vec<ViolationShape>,
+    pub(crate) note: Option<String>,
+    pub(crate) stdout: KeptOutput,
+    pub(crate) stderr: KeptOutput,
+}
+
+impl RunSnapshot {
+    /// The answer, with at most `budget` bytes of output.
+    pub(crate) fn result(self, budget: usize) -> RunResult {
+        let (for_stdout, for_stderr) = self.shares(budget);
+        let id = self.id.as_str();
+        let stdout = self.stdout.cut(for_stdout, id, "stdout");
+        let stderr = self.stderr.cut(for_stderr, id, "stderr");
+        RunResult {
+            sandbox: self.sandbox,
+            state: self.state,
+            exit_code: self.exit_code,
+            signal: self.signal,
+            stdout: stdout.text,
+            stderr: stderr.text,
+            duration_ms: self.duration_ms,
+            stdout_truncated: stdout.truncated,
+            stderr_truncated: stderr.truncated,
+            stdout_bytes: self.stdout.total,
+            stderr_bytes: self.stderr.total,
+            violations: self.violations,
+            note: self.note,
+            run_id: self.id,
+        }
+    }
+
+    /// Half for each, and what one does not need goes to the other.
+    pub(crate) fn shares(&self, budget: usize) -> (usize, usize) {
+        let half = budget / 2;
+        match (self.stdout.cost_within(half), self.stderr.cost_within(half)) {
+            (Some(used), _) => (used, budget - used),
+            (None, Some(used)) => (budget - used, used),
+            (None, None) => (half, half),
+        }
+    }
+}
+
+impl Inner {
+    /// The run as it is now.
+    pub(crate) fn snapshot_of(&self, run: &Arc<Run>) -> RunSnapshot {
+        // The end first: output seen after it is complete.
+        let finish = run.finish();
+        let (stdout, stderr) = run.kept();
+        let base = RunSnapshot {
+            id: run.id.clone(),
+            sandbox: run.sandbox_name().clone(),
+            state: RunState::Running,
+            exit_code: None,
+            signal: None,
+            duration_ms: run.elapsed_ms(),
+            violations: Vec::new(),
+            note: None,
+            stdout,
+            stderr,
+        };
+        match finish {
+            None => base,
+            Some(finish) => RunSnapshot {
+                state: finish.state,
+                exit_code: finish.exit_code,
+                signal: finish.signal,
+                duration_ms: finish.duration_ms,
+                violations: finish.violations.clone(),
+                note: finish.note.clone(),
+                ..base
+            },
+        }
+    }
+
+    /// The run with that id, wherever it is.
+    pub(crate) fn snapshot(&self, id: &RunId) -> Result<RunSnapshot> {
+        if let Some(run) = self.runs.get(id) {
+            return Ok(self.snapshot_of(&run));
+        }
+        let row = self.journal.run(id)?.ok_or_else(|| no_such_run(id))?;
+        let (stdout, stderr) = self.journal.run_output(id, &row)?;
+        stored_snapshot(id, row, stdout, stderr)
+    }
+}
+
+fn stored_snapshot(id: &RunId, row: RunRow, stdout: KeptOutput, stderr: KeptOutput) -> Result<RunSnapshot> {
+    Ok(RunSnapshot {
+        id: id.clone(),
+        sandbox: row.sandbox_name.unwrap_or(row.sandbox_id).parse()?,
+        state: state_from(&row.state),
+        exit_code: row.exit_code,
+        signal: row.signal,
+        duration_ms: row.duration_ms.unwrap_or(0),
+        violations: serde_json::from_value(row.violations).unwrap_or_default(),
+        note: row.note,
+        stdout,
+        stderr,
+    })
+}
+
+pub(crate) fn no_such_run(id: &RunId) -> Error {
+    Error::new(Code::RunNotFound, format!("there is no run {id}"))
+        .next("`history` lists the runs that are recorded")
+}

@@ -1,0 +1,159 @@
+//! Starting a run: the first stages of the pipeline, the place, the record, and only then the
+//! request to the agent.
+
+use std::sync::Arc;
+
+use isle_store::wall_clock_ms;
+use isle_wire::{ExecRequest, OnHangup, RunLimits, StdinMode, Stream};
+
+use super::Run;
+use super::environment::environment;
+use super::plan::{Input, Patience, Place, Plan};
+use super::program::{Resolved, resolve};
+use super::pump::{Caller, Job};
+use crate::agent::{ExecInput, FileToWrite};
+use crate::backend::Lifetime;
+use crate::context::CallContext;
+use crate::engine::Inner;
+use crate::error::{Code, Result};
+use crate::journal::Actor;
+use crate::pipeline;
+use crate::sandbox::{OneShotGuard, Sandbox};
+use crate::values::{GuestPath, RunId, WORKSPACE};
+
+/// A run that was started.
+pub(crate) type Started = Arc<Run>;
+
+/// A place with an open stream into it; nothing was sent yet.
+struct Ready {
+    sandbox: Arc<Sandbox>,
+    guard: Option<OneShotGuard>,
+    resolved: Resolved,
+    stream: Stream,
+}
+
+impl Inner {
+    /// Starts one run. Every execution of every door begins here.
+    pub(crate) async fn start_run(self: &Arc<Self>, context: &CallContext, plan: Plan) -> Result<Started> {
+        let admitted = pipeline::admit(&self.admission, context).await?;
+        let provided = pipeline::secrets(admitted);
+        let routed = pipeline::network(provided);
+        let passage = pipeline::validate(routed, &plan, &self.config)?;
+
+        let id = RunId::fresh();
+        let ready = self.make_ready(context, &plan, &id).await?;
+        let run = Arc::new(Run::new(
+            id,
+            Arc::clone(&ready.sandbox),
+            plan.kind,
+            plan.display(),
+            wall_clock_ms(),
+            plan.timeout,
+            self.config.output_cap,
+        ));
+        let request = self.request(&run, &plan, ready.resolved.argv);
+        let (input, caller) = match (plan.input, plan.patience) {
+            (input, Patience::GoOn) => (exec_input(input), None),
+            (input, Patience::EndWithCaller(events)) => {
+                (exec_input(input), Some(Caller { events, cancelled: context.cancelled.clone() }))
+            }
+        };
+        // From the record to the task that owns the run there is no await: nothing can fall between.
+        self.journal.begin_run(&run, &Actor::of(context))?;
+        run.sandbox.run_begins(run.started_at_ms);
+        self.runs.add(Arc::clone(&run));
+        let job = Job {
+            inner: Arc::clone(self),
+            run: Arc::clone(&run),
+            passage,
+            stream: ready.stream,
+            request: Some(request),
+            input,
+            caller,
+            named: ready.resolved.named,
+            language: ready.resolved.language,
+            remove_after: ready.resolved.remove_after.map(|path| (path, plan.user)),
+            guard: ready.guard,
+        };
+        self.tasks.spawn(job.run());
+        Ok(run)
+    }
+
+    /// Finds or makes the place. A named sandbox that turns out to be dead is built anew once:
+    /// nothing of this run has been sent, so nothing can run twice.
+    async fn make_ready(self: &Arc<Self>, context: &CallContext, plan: &Plan, id: &RunId) -> Result<Ready> {
+        match &plan.place {
+            Place::Named(name) => {
+                let sandbox = self.ensure(context, name).await?;
+                match open_in(&sandbox, plan, id).await {
+                    Err(error) if error.code == Code::SandboxFailed => {
+                        let sandbox = self.ensure(context, name).await?;
+                        let (resolved, stream) = open_in(&sandbox, plan, id).await?;
+                        Ok(Ready { sandbox, guard: None, resolved, stream })
+                    }
+                    other => {
+                        let (resolved, stream) = other?;
+                        Ok(Ready { sandbox, guard: None, resolved, stream })
+                    }
+                }
+            }
+            Place::OneShot { settings, files } => {
+                let guard = self.make_one_shot(settings.spec(&self.config, None)?).await?;
+                let sandbox = Arc::clone(guard.sandbox());
+                if !files.is_empty() {
+                    sandbox.agent()?.write_files(plan.user, files.iter().map(to_write).collect()).await?;
+                }
+                let (resolved, stream) = open_in(&sandbox, plan, id).await?;
+                Ok(Ready { sandbox, guard: Some(guard), resolved, stream })
+            }
+        }
+    }
+
+    fn request(&self, run: &Run, plan: &Plan, argv: Vec<minicbor::bytes::ByteVec>) -> Box<ExecRequest> {
+        let cwd = plan.cwd.as_ref().map_or_else(|| WORKSPACE.to_owned(), GuestPath::absolute);
+        let below_workspace =
+            cwd.strip_prefix(WORKSPACE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        let stdin = match &plan.input {
+            Input::Null | Input::Live { stdin: false, .. } => StdinMode::Null,
+            Input::Bytes(_) | Input::Live { stdin: true, .. } => StdinMode::Stream,
+        };
+        let on_hangup = match (&plan.patience, run.sandbox.spec.lifetime) {
+            (Patience::GoOn, Lifetime::Named) => OnHangup::Continue,
+            (Patience::GoOn, Lifetime::OneShot) | (Patience::EndWithCaller(_), _) => OnHangup::Kill,
+        };
+        Box::new(ExecRequest {
+            run: run.id.as_str().to_owned(),
+            argv,
+            env: environment(run.sandbox_name(), plan.user, plan.terminal.is_some(), &plan.env),
+            cwd: cwd.into_bytes().into(),
+            make_cwd: below_workspace,
+            user: plan.user,
+            stdin,
+            terminal: plan.terminal,
+            on_hangup,
+            retain: self.config.output_cap.0,
+            limits: RunLimits::default(),
+            forget: run.sandbox.take_forgettable(),
+            timeout_ms: plan.timeout.map(|timeout| u64::try_from(timeout.0.as_millis()).unwrap_or(u64::MAX)),
+        })
+    }
+}
+
+async fn open_in(sandbox: &Sandbox, plan: &Plan, id: &RunId) -> Result<(Resolved, Stream)> {
+    let resolved = resolve(sandbox, plan, id).await?;
+    let stream = sandbox.agent()?.open().await?;
+    Ok((resolved, stream))
+}
+
+fn to_write((path, contents): &(GuestPath, bytes::Bytes)) -> FileToWrite {
+    // Placed files are often scripts; who may read them inside a sandbox of one user matters little.
+    FileToWrite::whole(path.clone(), 0o755, false, contents.clone())
+}
+
+fn exec_input(input: Input) -> ExecInput {
+    match input {
+        Input::Null => ExecInput::Null,
+        Input::Bytes(bytes) => ExecInput::Bytes(bytes),
+        Input::Live { signals, stdin } => ExecInput::Live { signals, stdin },
+    }
+}

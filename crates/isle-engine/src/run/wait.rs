@@ -1,0 +1,87 @@
+//! Waiting for a run: with an end, with signs of life, and without polling.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::pump::end_tree;
+use super::{Ending, Run};
+use crate::context::{Beat, CallContext};
+use crate::error::Result;
+use crate::pipeline::cancelled;
+
+/// The longest silence while somebody waits.
+const BEAT: Duration = Duration::from_secs(4);
+/// How long a cancelled run may take to be reported as ended.
+const LAST_WORDS: Duration = Duration::from_secs(15);
+
+/// What becomes of the run when the caller goes away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnCancel {
+    /// It is killed: this call started it.
+    Kill,
+    /// It goes on: this call only looked at it.
+    Leave,
+}
+
+impl Run {
+    /// Waits at most `wait` for the end.
+    pub(crate) async fn wait(
+        self: &Arc<Self>,
+        context: &CallContext,
+        wait: Duration,
+        on_cancel: OnCancel,
+    ) -> Result<()> {
+        let began = Instant::now();
+        let mut finish = self.finish.subscribe();
+        if finish.borrow().is_some() {
+            return Ok(());
+        }
+        let until = began + wait;
+        let mut next_beat = began + BEAT;
+        loop {
+            let wake = if context.beats.is_some() { until.min(next_beat) } else { until };
+            let cancelled = tokio::select! {
+                biased;
+                // An error means the sender is gone, which a run in our hands cannot be.
+                _ = finish.wait_for(Option::is_some) => return Ok(()),
+                () = context.cancelled.cancelled() => true,
+                () = tokio::time::sleep_until(wake) => false,
+            };
+            if cancelled {
+                return self.abandoned(on_cancel, &mut finish).await;
+            }
+            let now = Instant::now();
+            if now >= until {
+                return Ok(());
+            }
+            next_beat = now + BEAT;
+            self.beat(context, began);
+        }
+    }
+
+    fn beat(&self, context: &CallContext, began: Instant) {
+        let Some(beats) = &context.beats else { return };
+        let elapsed_seconds = began.elapsed().as_secs_f64();
+        let message = match self.last_line() {
+            Some(line) => line,
+            None => format!("running for {elapsed_seconds:.0} s, no output yet"),
+        };
+        beats(Beat { elapsed_seconds, message });
+    }
+
+    async fn abandoned(
+        self: &Arc<Self>,
+        on_cancel: OnCancel,
+        finish: &mut tokio::sync::watch::Receiver<Option<Arc<super::Finish>>>,
+    ) -> Result<()> {
+        if on_cancel == OnCancel::Kill {
+            self.intend(Ending::Cancelled);
+            end_tree(self).await;
+            // Ending a tree is quick; a caller who no longer waits need not be kept longer than this.
+            tokio::time::timeout(LAST_WORDS, finish.wait_for(Option::is_some)).await.ok();
+        }
+        Err(cancelled().detail("run_id", self.id.to_string()))
+    }
+}

@@ -1,0 +1,46 @@
+//! Ending a named sandbox: everything in it dies, its workspace stays unless it is to be wiped.
+
+use std::sync::Arc;
+
+use crate::backend::Keep;
+use crate::context::CallContext;
+use crate::engine::Inner;
+use crate::error::{Error, Result};
+use crate::journal::{Actor, Audit};
+use crate::run::Ending;
+use crate::values::SandboxName;
+
+impl Inner {
+    /// Destroys the sandbox of that name.
+    pub(crate) async fn destroy(
+        self: &Arc<Self>,
+        context: &CallContext,
+        name: &SandboxName,
+        keep: Keep,
+    ) -> Result<()> {
+        if self.fleet.get(name).is_none() {
+            return Err(self.no_such_sandbox(name));
+        }
+        // In a task of its own: what was begun is finished even when the caller goes away.
+        let (inner, name, actor) = (Arc::clone(self), name.clone(), Actor::of(context));
+        let ending = self.tasks.spawn(async move {
+            let gate = inner.fleet.gate(&name);
+            let _held = gate.lock().await;
+            let Some(sandbox) = inner.fleet.get(&name) else {
+                // Another call destroyed it while this one waited: it is gone, as was wanted.
+                return Ok(());
+            };
+            for run in inner.runs.running_in(&sandbox.id) {
+                run.intend(Ending::Destroyed);
+            }
+            inner.remove_incarnation(&sandbox, keep).await?;
+            let how = match keep {
+                Keep::Workspace => "its workspace stays",
+                Keep::Nothing => "its workspace was wiped",
+            };
+            inner.journal.audit(&Audit::lifecycle(&actor, "destroy_sandbox", &sandbox, how));
+            Ok(())
+        });
+        ending.await.map_err(|error| Error::internal(format!("destroying the sandbox failed: {error}")))?
+    }
+}

@@ -1,0 +1,284 @@
+//! Making named sandboxes: on first use, on request, and anew after one died. Intent is recorded
+//! before anything exists, so whatever happens in between can be undone.
+
+use std::sync::{Arc, Weak};
+
+use isle_store::wall_clock_ms;
+
+use super::choose::{choose, offers};
+use super::{Origin, Sandbox, SandboxState, StoredSpec, fingerprint};
+use crate::agent::AgentClient;
+use crate::backend::{Created, Keep, Lifetime, Limits, SandboxSpec, Tier};
+use crate::context::CallContext;
+use crate::engine::{EngineConfig, Inner};
+use crate::error::{Code, Error, Result};
+use crate::journal::{Actor, Audit};
+use crate::values::{ByteSize, SandboxId, SandboxName};
+
+/// When the sandbox one connects to was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Made {
+    /// Just now, for this caller: it must hold what was asked for.
+    Now,
+    /// By an earlier engine: what it holds is reported, not judged again.
+    Earlier,
+}
+
+/// Settings a caller may give; `None` means the configured default.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Settings {
+    pub(crate) tier: Option<Tier>,
+    pub(crate) image: Option<String>,
+    pub(crate) memory: Option<ByteSize>,
+    pub(crate) cpus: Option<f64>,
+    pub(crate) pids: Option<u32>,
+    pub(crate) disk: Option<ByteSize>,
+    pub(crate) allow_downgrade: Option<bool>,
+}
+
+impl Settings {
+    /// The spec they make, checked.
+    pub(crate) fn spec(&self, config: &EngineConfig, volume: Option<SandboxName>) -> Result<SandboxSpec> {
+        let limits = Limits {
+            memory: self.memory.unwrap_or(config.limits.memory),
+            cpus: self.cpus.unwrap_or(config.limits.cpus),
+            pids: self.pids.unwrap_or(config.limits.pids),
+            disk: self.disk.unwrap_or(config.limits.disk),
+        };
+        check(&limits)?;
+        let lifetime = if volume.is_some() { Lifetime::Named } else { Lifetime::OneShot };
+        Ok(SandboxSpec {
+            tier: self.tier.unwrap_or(config.tier),
+            image: self.image.clone().unwrap_or_else(|| config.image.clone()),
+            limits,
+            lifetime,
+            volume,
+            allow_downgrade: self.allow_downgrade.unwrap_or(config.allow_downgrade),
+        })
+    }
+}
+
+fn check(limits: &Limits) -> Result<()> {
+    let refuse = |what: &str, next: &str| Err(Error::new(Code::InvalidArgument, what.to_owned()).next(next));
+    if !limits.cpus.is_finite() || limits.cpus < 0.01 || limits.cpus > 1024.0 {
+        return refuse("cpus is out of range", "give a number from 0.01 to 1024, such as 0.5 or 2");
+    }
+    if limits.memory.0 < 16 << 20 {
+        return refuse("memory is too small for a sandbox", "give at least 16M");
+    }
+    if limits.disk.0 < 1 << 20 {
+        return refuse("disk is too small for a sandbox", "give at least 1M");
+    }
+    if limits.pids < 4 {
+        return refuse("pids is too small for a sandbox", "give at least 4");
+    }
+    Ok(())
+}
+
+impl Inner {
+    /// The sandbox of that name, made when missing and built anew when it died.
+    pub(crate) async fn ensure(
+        self: &Arc<Self>,
+        context: &CallContext,
+        name: &SandboxName,
+    ) -> Result<Arc<Sandbox>> {
+        if let Some(sandbox) = self.fleet.get(name).filter(|sandbox| sandbox.is_usable()) {
+            return Ok(sandbox);
+        }
+        self.make_named(context, name, None).await
+    }
+
+    /// Makes a named sandbox with settings of its own. One that exists with the same settings is
+    /// the answer; with others, an error.
+    pub(crate) async fn create_named(
+        self: &Arc<Self>,
+        context: &CallContext,
+        name: &SandboxName,
+        settings: &Settings,
+    ) -> Result<Arc<Sandbox>> {
+        let spec = settings.spec(&self.config, Some(name.clone()))?;
+        if let Some(sandbox) = self.fleet.get(name).filter(|sandbox| sandbox.is_usable()) {
+            return same_settings(sandbox, &spec);
+        }
+        let sandbox = self.make_named(context, name, Some(spec.clone())).await?;
+        same_settings(sandbox, &spec)
+    }
+
+    /// The sandbox an operation only looks into: a name nobody used is an error, except the default.
+    pub(crate) async fn looked_at(
+        self: &Arc<Self>,
+        context: &CallContext,
+        name: &SandboxName,
+    ) -> Result<Arc<Sandbox>> {
+        if *name == SandboxName::default_sandbox() {
+            return self.ensure(context, name).await;
+        }
+        self.existing(context, name).await
+    }
+
+    /// The sandbox of that name if it exists and lives, built anew if it died; never a new name.
+    async fn existing(self: &Arc<Self>, context: &CallContext, name: &SandboxName) -> Result<Arc<Sandbox>> {
+        match self.fleet.get(name) {
+            Some(sandbox) if sandbox.is_usable() => Ok(sandbox),
+            Some(_) => self.ensure(context, name).await,
+            None => Err(self.no_such_sandbox(name)),
+        }
+    }
+
+    /// Says that there is none, and which there are.
+    pub(crate) fn no_such_sandbox(&self, name: &SandboxName) -> Error {
+        let names: Vec<String> =
+            self.fleet.named().iter().take(50).map(|sandbox| sandbox.name.to_string()).collect();
+        Error::new(Code::SandboxNotFound, format!("there is no sandbox {name}"))
+            .detail("sandboxes", names)
+            .next("use one of the names in `details`, or run a command in it: that makes it")
+    }
+
+    async fn make_named(
+        self: &Arc<Self>,
+        context: &CallContext,
+        name: &SandboxName,
+        wanted: Option<SandboxSpec>,
+    ) -> Result<Arc<Sandbox>> {
+        if name.as_str().parse::<SandboxId>().is_ok() {
+            return Err(Error::new(Code::SandboxNotFound, format!("the one-shot sandbox {name} is gone"))
+                .next("choose a name of your own; a named sandbox stays until it is destroyed"));
+        }
+        self.refuse_when_stopping()?;
+        // In a task of its own: a caller who goes away must not leave a half-made sandbox behind.
+        let (inner, name, actor) = (Arc::clone(self), name.clone(), Actor::of(context));
+        let making = self.tasks.spawn(async move {
+            let gate = inner.fleet.gate(&name);
+            let _held = gate.lock().await;
+            inner.make_behind_gate(&actor, name, wanted).await
+        });
+        making.await.map_err(|error| Error::internal(format!("making the sandbox failed: {error}")))?
+    }
+
+    async fn make_behind_gate(
+        self: &Arc<Self>,
+        actor: &Actor,
+        name: SandboxName,
+        wanted: Option<SandboxSpec>,
+    ) -> Result<Arc<Sandbox>> {
+        let mut origin = if wanted.is_some() { Origin::Explicit } else { Origin::Defaults };
+        let mut spec = match wanted {
+            Some(spec) => spec,
+            None => Settings::default().spec(&self.config, Some(name.clone()))?,
+        };
+        if let Some(old) = self.fleet.get(&name) {
+            if old.is_usable() {
+                return Ok(old);
+            }
+            // A sandbox with settings of its own keeps them when it is built anew by a plain call.
+            if origin == Origin::Defaults && old.origin == Origin::Explicit {
+                (origin, spec) = (Origin::Explicit, old.spec.clone());
+            }
+            let why = if old.drifted() { "its policy changed" } else { "it died" };
+            self.remove_incarnation(&old, Keep::Workspace).await?;
+            self.journal.audit(&Audit::lifecycle(actor, "rebuild_sandbox", &old, why));
+        }
+        let sandbox = self.build(origin, spec, name).await?;
+        self.journal.audit(&Audit::lifecycle(actor, "create_sandbox", &sandbox, "made"));
+        Ok(sandbox)
+    }
+
+    async fn build(
+        self: &Arc<Self>,
+        origin: Origin,
+        spec: SandboxSpec,
+        name: SandboxName,
+    ) -> Result<Arc<Sandbox>> {
+        let backend = self.backend_for(&spec)?;
+        let stored = StoredSpec { origin, backend: backend.name().to_owned(), spec };
+        let sandbox =
+            Arc::new(Sandbox::new(SandboxId::fresh(), name, stored, Arc::clone(&backend), wall_clock_ms()));
+        self.journal.sandbox_creating(&sandbox)?;
+        self.fleet.put(Arc::clone(&sandbox));
+        let made = async {
+            let created = backend.create(&sandbox.id, &sandbox.spec).await?;
+            let anchor = created.anchor.clone();
+            self.connect(&sandbox, created, Made::Now).await?;
+            self.journal.sandbox_running(&sandbox, anchor)
+        };
+        if let Err(error) = made.await {
+            tracing::warn!(sandbox = %sandbox.name, id = %sandbox.id, %error, "could not make the sandbox");
+            self.remove_incarnation(&sandbox, Keep::Workspace).await.ok();
+            return Err(error);
+        }
+        Ok(sandbox)
+    }
+
+    /// Greets the agent of a sandbox that exists, and watches for its end.
+    pub(crate) async fn connect(
+        self: &Arc<Self>,
+        sandbox: &Arc<Sandbox>,
+        created: Created,
+        made: Made,
+    ) -> Result<()> {
+        let (engine, watched) = (Arc::downgrade(self), Arc::downgrade(sandbox));
+        let (agent, welcome) =
+            AgentClient::connect(created.link, created.welcome, move || connection_ended(&engine, &watched)).await?;
+        if made == Made::Now {
+            super::refuse_downgrade(&sandbox.spec, &created.containment, &welcome.missing)?;
+        }
+        let containment = super::containment_as_seen(created.containment, &welcome);
+        sandbox.is_up(agent, containment);
+        Ok(())
+    }
+
+    /// The backend for a spec. What the host offers is asked once, and again before refusing.
+    pub(crate) fn backend_for(&self, spec: &SandboxSpec) -> Result<Arc<dyn crate::backend::Backend>> {
+        if let Ok(backend) = choose(&crate::read(&self.offers), spec) {
+            return Ok(backend);
+        }
+        let fresh = offers(&self.backends);
+        let chosen = choose(&fresh, spec);
+        *crate::write(&self.offers) = fresh;
+        chosen
+    }
+
+    /// Removes an incarnation: what it left on the host, its record, its place in the fleet.
+    pub(crate) async fn remove_incarnation(&self, sandbox: &Arc<Sandbox>, keep: Keep) -> Result<()> {
+        sandbox.set_state(SandboxState::Destroying);
+        self.journal.sandbox_destroying(sandbox)?;
+        sandbox.backend.destroy(&sandbox.id, keep).await?;
+        self.journal.sandbox_removed(sandbox)?;
+        self.fleet.take_out(sandbox);
+        Ok(())
+    }
+}
+
+fn same_settings(sandbox: Arc<Sandbox>, spec: &SandboxSpec) -> Result<Arc<Sandbox>> {
+    if sandbox.fingerprint == fingerprint(spec) {
+        return Ok(sandbox);
+    }
+    let have = serde_json::to_value(&sandbox.spec).unwrap_or_default();
+    let error =
+        Error::new(Code::AlreadyExists, format!("the sandbox {} exists with other settings", sandbox.name));
+    Err(error
+        .detail("settings", have)
+        .next("use it as it is, or destroy it first; its workspace stays unless wiped"))
+}
+
+/// The connection of a sandbox ended: unless that was wanted, the sandbox has failed.
+fn connection_ended(engine: &Weak<Inner>, sandbox: &Weak<Sandbox>) {
+    let (Some(engine), Some(sandbox)) = (engine.upgrade(), sandbox.upgrade()) else { return };
+    if engine.is_stopping()
+        || sandbox.spec.lifetime == Lifetime::OneShot
+        // `state()` already says failed for a closed connection; only a wanted end says otherwise.
+        || sandbox.state() == SandboxState::Destroying
+        || sandbox.state() == SandboxState::Creating
+    {
+        return;
+    }
+    tracing::warn!(sandbox = %sandbox.name, id = %sandbox.id, "the sandbox died");
+    sandbox.set_state(SandboxState::Failed);
+    engine.journal.sandbox_failed(&sandbox);
+    engine.journal.audit(&Audit::lifecycle(
+        &Actor::engine(),
+        "sandbox_failed",
+        &sandbox,
+        "its agent is gone",
+    ));
+}

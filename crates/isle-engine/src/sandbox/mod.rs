@@ -1,0 +1,300 @@
+//! Sandboxes: what the engine knows of each, where they are kept, and the verbs that make, find
+//! and end them, one file each.
+
+mod choose;
+mod destroy;
+mod fleet;
+mod make;
+mod one_shot;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::agent::{self, AgentClient};
+use crate::backend::{Backend, Containment, Guarantee, GuaranteeStatus, SandboxSpec};
+use crate::error::{Code, Error, Result};
+use crate::values::{RunId, SandboxId, SandboxName};
+
+pub(crate) use choose::offers;
+pub(crate) use fleet::Fleet;
+pub(crate) use make::{Made, Settings};
+pub(crate) use one_shot::OneShotGuard;
+use one_shot::OneShotShared;
+
+/// Where a sandbox is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum SandboxState {
+    /// Being made.
+    Creating,
+    /// Ready for commands.
+    Running,
+    /// It died; the next call builds it anew with the same workspace.
+    Failed,
+    /// Being removed.
+    Destroying,
+}
+
+impl SandboxState {
+    const ALL: [Self; 4] = [Self::Creating, Self::Running, Self::Failed, Self::Destroying];
+
+    /// As text, the same as in JSON.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Creating => "creating",
+            Self::Running => "running",
+            Self::Failed => "failed",
+            Self::Destroying => "destroying",
+        }
+    }
+}
+
+/// Whether a named sandbox was made as the configuration says or as a caller asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Origin {
+    /// By first use: it follows the configuration.
+    Defaults,
+    /// By `create` with settings: it keeps them.
+    Explicit,
+}
+
+/// What is stored of a sandbox's making.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct StoredSpec {
+    /// How it came to be.
+    pub(crate) origin: Origin,
+    /// Which backend made it.
+    pub(crate) backend: String,
+    /// What it is.
+    pub(crate) spec: SandboxSpec,
+}
+
+/// One incarnation of a sandbox.
+pub(crate) struct Sandbox {
+    pub(crate) id: SandboxId,
+    pub(crate) name: SandboxName,
+    pub(crate) spec: SandboxSpec,
+    pub(crate) origin: Origin,
+    pub(crate) fingerprint: String,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) created_at_ms: i64,
+    /// Programs already looked up in it.
+    pub(crate) programs: Arc<Programs>,
+    state: AtomicU8,
+    agent: OnceLock<AgentClient>,
+    containment: OnceLock<Containment>,
+    drifted: AtomicBool,
+    /// Runs whose end is recorded and which the agent may drop with the next request.
+    forgettable: Mutex<Vec<String>>,
+    running: AtomicUsize,
+    last_used_ms: AtomicI64,
+}
+
+impl std::fmt::Debug for Sandbox {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Sandbox")
+            .field("id", &self.id)
+            .field("name", &self.name)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Sandbox {
+    pub(crate) fn new(
+        id: SandboxId,
+        name: SandboxName,
+        stored: StoredSpec,
+        backend: Arc<dyn Backend>,
+        created_at_ms: i64,
+    ) -> Self {
+        Self {
+            id,
+            name,
+            fingerprint: fingerprint(&stored.spec),
+            spec: stored.spec,
+            origin: stored.origin,
+            backend,
+            created_at_ms,
+            programs: Arc::default(),
+            state: AtomicU8::new(SandboxState::Creating as u8),
+            agent: OnceLock::new(),
+            containment: OnceLock::new(),
+            drifted: AtomicBool::new(false),
+            forgettable: Mutex::default(),
+            running: AtomicUsize::new(0),
+            last_used_ms: AtomicI64::new(created_at_ms),
+        }
+    }
+
+    /// Where it is in its life. A sandbox whose agent is gone has failed, whatever was last said.
+    pub(crate) fn state(&self) -> SandboxState {
+        let state = SandboxState::ALL
+            .into_iter()
+            .find(|state| *state as u8 == self.state.load(Ordering::Acquire))
+            .unwrap_or(SandboxState::Failed);
+        match state {
+            SandboxState::Running if self.agent.get().is_none_or(AgentClient::is_closed) => {
+                SandboxState::Failed
+            }
+            other => other,
+        }
+    }
+
+    pub(crate) fn set_state(&self, state: SandboxState) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+
+    /// Records that it is up: its agent and what is enforced.
+    pub(crate) fn is_up(&self, agent: AgentClient, containment: Containment) {
+        // Both are set once per incarnation; a second time cannot happen and would change nothing.
+        self.agent.set(agent).ok();
+        self.containment.set(containment).ok();
+        self.set_state(SandboxState::Running);
+    }
+
+    /// The connection to its agent.
+    pub(crate) fn agent(&self) -> Result<&AgentClient> {
+        self.agent.get().ok_or_else(agent::gone)
+    }
+
+    /// What is enforced, once that is known.
+    pub(crate) fn containment(&self) -> Option<&Containment> {
+        self.containment.get()
+    }
+
+    pub(crate) fn set_containment(&self, containment: Containment) {
+        self.containment.set(containment).ok();
+    }
+
+    /// Whether the configuration it was made under has changed since.
+    pub(crate) fn drifted(&self) -> bool {
+        self.drifted.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_drifted(&self) {
+        self.drifted.store(true, Ordering::Relaxed);
+    }
+
+    /// Runs going on in it.
+    pub(crate) fn running(&self) -> usize {
+        self.running.load(Ordering::Relaxed)
+    }
+
+    /// Leaves it to the next request to tell the agent that a run may be dropped; `false` when too
+    /// many wait already.
+    pub(crate) fn forget_later(&self, run: &RunId) -> bool {
+        const MOST: usize = 32;
+        let mut forgettable = crate::lock(&self.forgettable);
+        if forgettable.len() >= MOST {
+            return false;
+        }
+        forgettable.push(run.as_str().to_owned());
+        true
+    }
+
+    /// The runs the agent may drop now.
+    pub(crate) fn take_forgettable(&self) -> Vec<String> {
+        std::mem::take(&mut *crate::lock(&self.forgettable))
+    }
+
+    pub(crate) fn run_begins(&self, now_ms: i64) {
+        self.running.fetch_add(1, Ordering::Relaxed);
+        self.last_used_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    pub(crate) fn run_ends(&self) {
+        self.running.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn last_used_ms(&self) -> i64 {
+        self.last_used_ms.load(Ordering::Relaxed)
+    }
+
+    /// Whether a call may use it as it is.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.state() == SandboxState::Running && !(self.drifted() && self.running() == 0)
+    }
+}
+
+/// The fingerprint of a spec: two sandboxes with the same one have the same policy.
+pub(crate) fn fingerprint(spec: &SandboxSpec) -> String {
+    // A spec is plain data; turning it into JSON cannot fail.
+    let text = serde_json::to_vec(spec).unwrap_or_default();
+    Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Where programs are, as found by earlier calls. Only what was found is remembered: what is
+/// missing today may be installed tomorrow.
+#[derive(Debug, Default)]
+pub(crate) struct Programs {
+    found: Mutex<HashMap<&'static str, Vec<u8>>>,
+}
+
+impl Programs {
+    /// The first of `candidates` in the sandbox; asked of the agent once.
+    pub(crate) async fn find(
+        &self,
+        sandbox: &Sandbox,
+        what: &'static str,
+        candidates: &[&str],
+    ) -> Result<Option<Vec<u8>>> {
+        if let Some(path) = crate::lock(&self.found).get(what) {
+            return Ok(Some(path.clone()));
+        }
+        let found = sandbox.agent()?.which(candidates).await?;
+        if let Some(path) = &found {
+            crate::lock(&self.found).insert(what, path.clone());
+        }
+        Ok(found)
+    }
+}
+
+/// The report of the backend, corrected by what the agent found it could not set up.
+fn containment_as_seen(mut containment: Containment, welcome: &isle_wire::Welcome) -> Containment {
+    for missing in &welcome.missing {
+        let found = containment.guarantees.iter_mut().find(|guarantee| guarantee.key == missing.key);
+        match found {
+            Some(guarantee) => {
+                guarantee.status = GuaranteeStatus::Missing;
+                guarantee.how.clone_from(&missing.reason);
+            }
+            None => containment.guarantees.push(Guarantee {
+                key: missing.key.clone(),
+                status: GuaranteeStatus::Missing,
+                how: missing.reason.clone(),
+                fix: String::new(),
+            }),
+        }
+    }
+    containment
+}
+
+/// Refuses a sandbox whose agent could not set up everything, unless less was allowed.
+fn refuse_downgrade(
+    spec: &SandboxSpec,
+    containment: &Containment,
+    missing: &[isle_wire::Missing],
+) -> Result<()> {
+    if missing.is_empty() || spec.allow_downgrade {
+        return Ok(());
+    }
+    let reasons: Vec<String> =
+        missing.iter().map(|missing| format!("{}: {}", missing.key, missing.reason)).collect();
+    let tier = containment.tier.as_str();
+    Err(Error::new(
+        Code::BackendUnavailable,
+        format!("the sandbox could not be set up as the {tier} tier promises: {}", reasons.join("; ")),
+    )
+    .next("`isle doctor` explains what is missing")
+    .next("or accept what the host can do with allow_downgrade"))
+}

@@ -1,0 +1,90 @@
+//! Sandboxes for one command. Whoever holds the guard owns the sandbox: when the guard goes, so
+//! does the sandbox, in the background, whatever happened before.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use isle_store::wall_clock_ms;
+
+use super::make::Made;
+use super::{Origin, Programs, Sandbox, SandboxState, StoredSpec};
+use crate::backend::{Keep, SandboxSpec};
+use crate::engine::Inner;
+use crate::error::{Error, Result};
+use crate::values::SandboxId;
+
+/// Owns a one-shot sandbox.
+pub(crate) struct OneShotGuard {
+    inner: Arc<Inner>,
+    sandbox: Arc<Sandbox>,
+}
+
+impl OneShotGuard {
+    pub(crate) fn sandbox(&self) -> &Arc<Sandbox> {
+        &self.sandbox
+    }
+}
+
+impl Drop for OneShotGuard {
+    fn drop(&mut self) {
+        let (inner, sandbox) = (Arc::clone(&self.inner), Arc::clone(&self.sandbox));
+        sandbox.set_state(SandboxState::Destroying);
+        // Outside a runtime nothing can be awaited; the next start finds the record and cleans up.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            self.inner.tasks.spawn_on(async move { inner.remove_one_shot(&sandbox).await }, &runtime);
+        }
+    }
+}
+
+impl Inner {
+    /// Makes a sandbox for one command.
+    pub(crate) async fn make_one_shot(self: &Arc<Self>, spec: SandboxSpec) -> Result<OneShotGuard> {
+        self.refuse_when_stopping()?;
+        let backend = self.backend_for(&spec)?;
+        let inner = Arc::clone(self);
+        // In a task of its own: a caller who goes away must not leave a half-made sandbox behind.
+        let making = self.tasks.spawn(async move {
+            let id = SandboxId::fresh();
+            // An id follows the rules of names, so it can stand where a name is due.
+            let name = id.as_str().parse()?;
+            let stored = StoredSpec { origin: Origin::Explicit, backend: backend.name().to_owned(), spec };
+            let mut sandbox = Sandbox::new(id, name, stored, Arc::clone(&backend), wall_clock_ms());
+            sandbox.programs = inner.fleet.programs_of(backend.name(), &sandbox.spec.image);
+            let sandbox = Arc::new(sandbox);
+            inner.journal.sandbox_creating(&sandbox)?;
+            inner.fleet.put_one_shot(Arc::clone(&sandbox));
+            let guard = OneShotGuard { inner: Arc::clone(&inner), sandbox };
+            let created = backend.create(&guard.sandbox.id, &guard.sandbox.spec).await?;
+            inner.connect(&guard.sandbox, created, Made::Now).await?;
+            Ok(guard)
+        });
+        making.await.map_err(|error| Error::internal(format!("making the sandbox failed: {error}")))?
+    }
+
+    async fn remove_one_shot(&self, sandbox: &Sandbox) {
+        match sandbox.backend.destroy(&sandbox.id, Keep::Nothing).await {
+            Ok(()) => {
+                if let Err(error) = self.journal.sandbox_removed(sandbox) {
+                    tracing::warn!(id = %sandbox.id, %error, "the record of a one-shot could not be removed");
+                }
+            }
+            Err(error) => {
+                tracing::warn!(id = %sandbox.id, %error, "a one-shot could not be removed; the next start tries again");
+            }
+        }
+        self.fleet.take_out_one_shot(&sandbox.id);
+    }
+}
+
+/// What one-shots of the same image share.
+#[derive(Debug, Default)]
+pub(crate) struct OneShotShared {
+    programs: Mutex<HashMap<(&'static str, String), Arc<Programs>>>,
+}
+
+impl OneShotShared {
+    pub(super) fn programs_of(&self, backend: &'static str, image: &str) -> Arc<Programs> {
+        let mut programs = crate::lock(&self.programs);
+        Arc::clone(programs.entry((backend, image.to_owned())).or_default())
+    }
+}

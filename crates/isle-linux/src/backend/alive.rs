@@ -1,0 +1,71 @@
+//! The sandboxes this daemon holds, by id.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use isle_engine::values::SandboxId;
+use tokio::io::unix::AsyncFd;
+
+/// A sandbox that lives.
+#[derive(Debug, Clone)]
+pub(super) struct Holding {
+    /// Its first process.
+    pub(super) process: Arc<OwnedFd>,
+    /// Which ids its users are.
+    pub(super) slot: u32,
+    /// Whether the slot belongs to its volume and stays reserved.
+    pub(super) slot_stays: bool,
+    /// What its cgroups are named after: a ready sandbox was named before it was given away.
+    pub(super) resource: SandboxId,
+    /// Where the kernel counts its processes killed for lack of memory; read at every run.
+    pub(super) oom_counter: Option<Arc<File>>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Alive {
+    by_id: Mutex<HashMap<SandboxId, Holding>>,
+}
+
+impl Alive {
+    pub(super) fn insert(&self, id: &SandboxId, holding: Holding) {
+        self.by_id.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), holding);
+    }
+
+    pub(super) fn remove(&self, id: &SandboxId) -> Option<Holding> {
+        self.by_id.lock().unwrap_or_else(PoisonError::into_inner).remove(id)
+    }
+
+    /// The first process of a sandbox.
+    pub(super) fn process(&self, id: &SandboxId) -> Option<Arc<OwnedFd>> {
+        self.by_id.lock().unwrap_or_else(PoisonError::into_inner).get(id).map(|holding| holding.process.clone())
+    }
+
+    /// Where its out-of-memory kills are counted.
+    pub(super) fn oom_counter(&self, id: &SandboxId) -> Option<Arc<File>> {
+        self.by_id.lock().unwrap_or_else(PoisonError::into_inner).get(id)?.oom_counter.clone()
+    }
+
+    /// What the cgroups of a sandbox are named after.
+    pub(super) fn resource(&self, id: &SandboxId) -> SandboxId {
+        let by_id = self.by_id.lock().unwrap_or_else(PoisonError::into_inner);
+        by_id.get(id).map_or_else(|| id.clone(), |holding| holding.resource.clone())
+    }
+}
+
+/// Kills a process and waits until it is gone. Killing the first process of a sandbox kills all of it.
+pub(super) async fn end_process(process: &OwnedFd) -> io::Result<()> {
+    match rustix::process::pidfd_send_signal(process, rustix::process::Signal::KILL) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::SRCH) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    }
+    let copy = process.as_fd().try_clone_to_owned()?;
+    // SAFETY: the OwnedFd keeps its descriptor for the life of the AsyncFd.
+    let watched = unsafe { AsyncFd::register(copy) }.map_err(|error| io::Error::other(error.to_string()))?;
+    // A pidfd becomes readable when its process has ended.
+    watched.readable().await.map(drop)
+}

@@ -1,0 +1,121 @@
+//! Which cgroups this daemon may write, found by looking and trying.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{Cgroups, Holds, v1, v2};
+
+/// Finds the best layout with room for sandboxes. `instance` names this daemon's directory in it.
+pub(in crate::backend) fn detect(instance: &str) -> Cgroups {
+    let mounts = mounts();
+    let unified = mounts.iter().find(|mount| mount.kind == "cgroup2");
+    let split: Vec<&Mount> = mounts.iter().filter(|mount| mount.kind == "cgroup").collect();
+    if let Some(unified) = unified
+        && controllers(&unified.path).contains(&"memory".to_owned())
+    {
+        return try_unified(unified, instance);
+    }
+    if !split.is_empty() {
+        return try_split(&split, instance);
+    }
+    Cgroups::Absent {
+        reason: "no cgroup controllers are mounted".into(),
+        fix: "mount cgroup2 on /sys/fs/cgroup".into(),
+    }
+}
+
+struct Mount {
+    path: PathBuf,
+    kind: String,
+    options: String,
+}
+
+fn mounts() -> Vec<Mount> {
+    let text = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    text.lines()
+        .filter_map(|line| {
+            let mut parts = line.split(' ');
+            let path = parts.nth(1)?.into();
+            let (kind, options) = (parts.next()?.to_owned(), parts.next()?.to_owned());
+            Some(Mount { path, kind, options })
+        })
+        .collect()
+}
+
+fn controllers(directory: &Path) -> Vec<String> {
+    let text = fs::read_to_string(directory.join("cgroup.controllers")).unwrap_or_default();
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+fn try_split(mounts: &[&Mount], instance: &str) -> Cgroups {
+    let find = |controller: &str| {
+        let mount = mounts.iter().find(|mount| mount.options.split(',').any(|option| option == controller))?;
+        let base = mount.path.join(instance);
+        match fs::create_dir(&base) {
+            Ok(()) => Some(base),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Some(base),
+            Err(_) => None,
+        }
+    };
+    let trees =
+        v1::Trees { memory: find("memory"), pids: find("pids"), cpu: find("cpu"), cpuacct: find("cpuacct") };
+    if trees.holds().memory || trees.holds().pids {
+        return Cgroups::V1(trees);
+    }
+    Cgroups::Absent {
+        reason: "cgroup v1 directories can be made by root only".into(),
+        fix: "run the daemon as root, or boot with systemd.unified_cgroup_hierarchy=1 and a user session".into(),
+    }
+}
+
+/// As root: a directory at the top. As a user: below the own cgroup, when it was delegated; the
+/// daemon then moves into a leaf, because a cgroup with processes cannot hand controllers down.
+fn try_unified(mount: &Mount, instance: &str) -> Cgroups {
+    let own = own_cgroup(&mount.path);
+    let absent = |reason: String| Cgroups::Absent {
+        reason,
+        fix: "start the daemon inside a delegated cgroup: `systemd-run --user --scope -p Delegate=yes isle serve`"
+            .into(),
+    };
+    let top = rustix::process::geteuid().is_root();
+    let (base, parent) = if top {
+        (mount.path.join(instance), mount.path.clone())
+    } else {
+        let Some(own) = own else { return absent("the daemon's own cgroup is not known".into()) };
+        let delegated = own.ancestors().find(|path| path.ends_with("isle-daemon")).and_then(Path::parent);
+        let home = delegated.map_or(own.clone(), Path::to_path_buf);
+        let leaf = home.join("isle-daemon");
+        if delegated.is_none() {
+            let moved = fs::create_dir_all(&leaf)
+                .and_then(|()| fs::write(leaf.join("cgroup.procs"), std::process::id().to_string()));
+            if let Err(error) = moved {
+                return absent(format!("the cgroup {} is not delegated to this user: {error}", home.display()));
+            }
+        }
+        (home.join(instance), home)
+    };
+    let hand_down = |directory: &Path| {
+        for controller in ["memory", "pids", "cpu"] {
+            // What is not available stays missing and is reported.
+            fs::write(directory.join("cgroup.subtree_control"), format!("+{controller}")).ok();
+        }
+    };
+    hand_down(&parent);
+    if let Err(error) = fs::create_dir_all(&base) {
+        return absent(format!("{} cannot be made: {error}", base.display()));
+    }
+    hand_down(&base);
+    let enabled = fs::read_to_string(base.join("cgroup.subtree_control")).unwrap_or_default();
+    let has = |name: &str| enabled.split_whitespace().any(|one| one == name);
+    let holds = Holds { memory: has("memory"), pids: has("pids"), cpu: has("cpu") };
+    if holds.memory || holds.pids {
+        return Cgroups::V2(v2::Tree { base, holds });
+    }
+    absent(format!("{} was given no controllers", base.display()))
+}
+
+fn own_cgroup(mount: &Path) -> Option<PathBuf> {
+    let text = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
+    Some(mount.join(path.trim_start_matches('/')))
+}

@@ -1,0 +1,192 @@
+//! Making a sandbox.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::sync::Arc;
+
+use isle_engine::backend::{Created, Lifetime, SandboxSpec, Tier};
+use isle_engine::values::SandboxId;
+use isle_engine::{Code, Error, Result};
+use isle_wire::Welcome;
+use tokio::net::UnixStream;
+
+use super::alive::{self, Holding};
+use super::record::Record;
+use super::{Inner, destroy, failed, link, pool, report, volume, watch};
+use crate::request::{MakeRequest, MakeTier, Volume};
+use crate::setup::template;
+
+/// Open descriptors per process.
+const OPEN_FILES: u64 = 4096;
+
+/// A sandbox that was made, before anybody owns it.
+#[derive(Debug)]
+pub(super) struct Fresh {
+    pub(super) link: UnixStream,
+    pub(super) holding: Holding,
+    pub(super) welcome: Welcome,
+}
+
+/// Makes a sandbox, or takes a ready one.
+pub(super) async fn create(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec) -> Result<Created> {
+    report::admit(&inner.offers(), spec)?;
+    if spec.image != "host" {
+        return Err(Error::new(Code::InvalidArgument, format!("there is no image {:?}", spec.image))
+            .next("use image `host`: the host's own programs, read-only"));
+    }
+    let fresh = match pool::take(inner, spec) {
+        Some(fresh) => fresh,
+        None => make(inner, id, spec).await?,
+    };
+    finish(inner, id, spec, fresh)
+}
+
+/// Hands a fresh sandbox over.
+fn finish(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec, fresh: Fresh) -> Result<Created> {
+    let containment = report::of_sandbox(&inner.facts, &inner.cgroups, spec, &fresh.welcome.missing);
+    inner.alive.insert(id, fresh.holding);
+    look_after_volume(inner, id, spec);
+    let anchor = serde_json::json!({ "backend": "native" });
+    Ok(Created { link: Box::new(fresh.link), containment, welcome: Some(fresh.welcome), anchor })
+}
+
+/// A volume that no quota holds is watched.
+pub(super) fn look_after_volume(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec) {
+    if let Some(volume) = &spec.volume
+        && inner.records.volume_path(volume).join("data").exists()
+    {
+        watch::start(inner, id, volume.clone(), spec.limits.disk);
+    }
+}
+
+/// Makes a sandbox from nothing; leaves nothing when it fails.
+pub(super) async fn make(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec) -> Result<Fresh> {
+    let made = try_make(inner, id, spec).await;
+    if made.is_err() {
+        destroy::remains(inner, id).await.ok();
+    }
+    made
+}
+
+async fn try_make(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec) -> Result<Fresh> {
+    let fork_server = inner.fork_server().await?;
+    let slot = Slot::take(inner, spec)?;
+    let named = spec.lifetime == Lifetime::Named;
+    let prepared = match &spec.volume {
+        Some(volume) if named => {
+            inner.records.write(id, &Record { volume: volume.clone(), slot: slot.number })?;
+            volume::prepare(inner, volume, spec.limits.disk).await?
+        }
+        _ => volume::Prepared::memory(),
+    };
+    let cgroups = inner
+        .cgroups
+        .create(id.as_str(), &spec.limits)
+        .map_err(|error| failed("make the sandbox's cgroups", error))?;
+    let (ours, theirs) = StdUnixStream::pair().map_err(|error| failed("make a socket pair", error))?;
+    let listener = named
+        .then(|| inner.records.bind_socket(id))
+        .transpose()
+        .map_err(|error| failed("bind the sandbox's socket", error))?;
+    let theirs: OwnedFd = theirs.into();
+    let mut descriptors: Vec<BorrowedFd<'_>> = vec![theirs.as_fd()];
+    descriptors.extend(listener.as_ref().map(AsFd::as_fd));
+    descriptors.extend(cgroups.iter().map(AsFd::as_fd));
+    descriptors.extend(prepared.loop_device.as_ref().map(AsFd::as_fd));
+    let process = fork_server.make(request(inner, id, spec, slot.number, &prepared), &descriptors).await?;
+    drop(theirs);
+    let holding = Holding {
+        process: Arc::new(process.pidfd),
+        slot: slot.number,
+        slot_stays: named,
+        resource: id.clone(),
+        oom_counter: inner.cgroups.oom_counter(id.as_str()),
+    };
+    let connect = || -> io::Result<UnixStream> {
+        ours.set_nonblocking(true)?;
+        UnixStream::from_std(ours)
+    };
+    let mut link = connect().map_err(|error| failed("open the stream to the agent", error))?;
+    match link::read_preamble(&mut link).await {
+        Ok(welcome) => {
+            slot.keep();
+            Ok(Fresh { link, holding, welcome })
+        }
+        Err(error) => {
+            alive::end_process(&holding.process).await.ok();
+            Err(error)
+        }
+    }
+}
+
+fn request(
+    inner: &Inner,
+    id: &SandboxId,
+    spec: &SandboxSpec,
+    slot: u32,
+    prepared: &volume::Prepared,
+) -> MakeRequest {
+    let holds = inner.cgroups.holds();
+    let tmpfs_bytes = if matches!(prepared.source, Volume::Memory) { spec.limits.disk.0 } else { 64 << 20 };
+    MakeRequest {
+        ticket: 0,
+        tier: match spec.tier {
+            Tier::Container => MakeTier::Container,
+            Tier::Process => MakeTier::Process,
+        },
+        ids: inner.ids.map(slot),
+        volume: prepared.source.clone(),
+        layer: id.as_str().to_owned(),
+        tmpfs_bytes,
+        // One inode per 4 KiB, as disks have, within reason.
+        tmpfs_inodes: (tmpfs_bytes / 4096).clamp(1024, 262_144),
+        has_listener: spec.lifetime == Lifetime::Named,
+        rlimit_processes: if holds.pids { 0 } else { u64::from(spec.limits.pids) },
+        rlimit_memory: if holds.memory { 0 } else { spec.limits.memory.0 },
+        system_directories: template::system_directories(),
+        rlimit_files: OPEN_FILES,
+    }
+}
+
+/// A slot that is given back unless kept. One that belongs to a volume stays reserved either way.
+struct Slot<'a> {
+    inner: &'a Inner,
+    number: u32,
+    of_volume: bool,
+    kept: bool,
+}
+
+impl<'a> Slot<'a> {
+    fn take(inner: &'a Inner, spec: &SandboxSpec) -> Result<Self> {
+        let full = || {
+            Error::new(Code::LimitReached, "all user ids for sandboxes are in use")
+                .next("destroy sandboxes that are no longer needed, with `--wipe` to free their workspaces")
+        };
+        if let Some(volume) = &spec.volume {
+            if let Some(number) = inner.records.volume_slot(volume) {
+                return Ok(Self { inner, number, of_volume: true, kept: false });
+            }
+            let number = inner.ids.take(None).ok_or_else(full)?;
+            if let Err(error) = inner.records.set_volume_slot(volume, number) {
+                inner.ids.release(number);
+                return Err(failed("reserve ids for the workspace", error));
+            }
+            return Ok(Self { inner, number, of_volume: true, kept: false });
+        }
+        let number = inner.ids.take(None).ok_or_else(full)?;
+        Ok(Self { inner, number, of_volume: false, kept: false })
+    }
+
+    fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        if !self.kept && !self.of_volume {
+            self.inner.ids.release(self.number);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The host's half of the native backend, in the daemon. What it leaves on the host is named after
+//! the sandbox (a record, a socket, cgroups) or its volume, so that any later daemon can find it.
+
+mod alive;
+mod cgroup;
+mod create;
+mod destroy;
+mod embedded;
+mod facts;
+mod fork_server;
+mod ids;
+mod link;
+mod pool;
+mod reconnect;
+mod record;
+mod report;
+mod volume;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use isle_engine::backend::{Backend, Created, Fact, Found, Keep, Offer, SandboxSpec, Usage};
+use isle_engine::values::SandboxId;
+use isle_engine::{Error, Result};
+
+use alive::Alive;
+use cgroup::Cgroups;
+use fork_server::ForkServer;
+use ids::{IdKind, IdPool};
+use pool::Pool;
+use record::Records;
+
+pub use facts::probe;
+
+/// Where the native backend keeps its things.
+#[derive(Debug, Clone)]
+pub struct NativeConfig {
+    /// For what must survive a reboot; mode 0700.
+    pub state_dir: PathBuf,
+    /// For sockets; mode 0700.
+    pub runtime_dir: PathBuf,
+    /// How many fresh one-shot sandboxes are kept ready.
+    pub pool_size: usize,
+}
+
+/// Tiers `container` and `process` on this host.
+#[derive(Debug)]
+pub struct NativeBackend {
+    inner: Arc<Inner>,
+}
+
+/// What all parts share.
+#[derive(Debug)]
+struct Inner {
+    facts: facts::Facts,
+    cgroups: Cgroups,
+    ids: IdPool,
+    records: Records,
+    alive: Alive,
+    pool: Pool,
+    fork_server: Mutex<Option<Arc<ForkServer>>>,
+    /// Held while a fork server is being started.
+    starting: tokio::sync::Mutex<()>,
+}
+
+impl NativeBackend {
+    /// Looks at the host, starts the fork server where namespaces can be had.
+    pub async fn new(config: NativeConfig) -> Result<Arc<Self>> {
+        let facts = facts::Facts::gather();
+        let records = Records::open(&config)?;
+        let cgroups = cgroup::detect(&records.instance());
+        let ids = IdPool::new(match facts.subordinate_ids {
+            _ if facts.root => IdKind::Root,
+            Some(count) => IdKind::Subordinate { count },
+            None => IdKind::Subordinate { count: 0 },
+        });
+        for slot in records.reserved_slots() {
+            ids.take(Some(slot));
+        }
+        let inner = Arc::new(Inner {
+            pool: Pool::new(config.pool_size),
+            facts,
+            cgroups,
+            ids,
+            records,
+            alive: Alive::default(),
+            fork_server: Mutex::new(None),
+            starting: tokio::sync::Mutex::new(()),
+        });
+        Ok(Arc::new(Self { inner }))
+    }
+}
+
+impl Inner {
+    /// The fork server, started anew when it is gone.
+    async fn fork_server(&self) -> Result<Arc<ForkServer>> {
+        if let Some(server) = self.living_fork_server() {
+            return Ok(server);
+        }
+        let _starting = self.starting.lock().await;
+        if let Some(server) = self.living_fork_server() {
+            return Ok(server);
+        }
+        let server = Arc::new(ForkServer::start(&self.records.state(), &self.records.scratch()).await?);
+        *self.fork_server.lock().unwrap_or_else(PoisonError::into_inner) = Some(server.clone());
+        Ok(server)
+    }
+
+    fn living_fork_server(&self) -> Option<Arc<ForkServer>> {
+        let current = self.fork_server.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        current.filter(|server| server.is_alive())
+    }
+
+    fn offers(&self) -> Vec<Offer> {
+        report::offers(&self.facts, &self.cgroups)
+    }
+}
+
+impl Backend for NativeBackend {
+    fn name(&self) -> &'static str {
+        "native"
+    }
+
+    fn offers(&self) -> Vec<Offer> {
+        self.inner.offers()
+    }
+
+    fn create<'a>(&'a self, id: &'a SandboxId, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Created>> {
+        Box::pin(create::create(&self.inner, id, spec))
+    }
+
+    fn reconnect<'a>(
+        &'a self,
+        id: &'a SandboxId,
+        spec: &'a SandboxSpec,
+        _anchor: &'a serde_json::Value,
+    ) -> BoxFuture<'a, Result<Found>> {
+        Box::pin(reconnect::reconnect(&self.inner, id, spec))
+    }
+
+    fn destroy<'a>(&'a self, id: &'a SandboxId, keep: Keep) -> BoxFuture<'a, Result<()>> {
+        Box::pin(destroy::destroy(&self.inner, id, keep))
+    }
+
+    fn usage<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<Usage>> {
+        Box::pin(async move {
+            let resource = self.inner.alive.resource(id);
+            let mut usage = self.inner.cgroups.usage(resource.as_str());
+            usage.disk_bytes = volume::usage(&self.inner, id).await;
+            Ok(usage)
+        })
+    }
+
+    fn oom_kills(&self, id: &SandboxId) -> Option<u64> {
+        cgroup::count_oom_kills(self.inner.alive.oom_counter(id)?.as_ref())
+    }
+
+    fn sweep<'a>(&'a self, known: &'a [SandboxId]) -> BoxFuture<'a, Result<Vec<String>>> {
+        Box::pin(destroy::sweep(&self.inner, known))
+    }
+
+    fn warm(&self, spec: &SandboxSpec) {
+        pool::warm(&self.inner, spec);
+    }
+
+    fn shutdown(&self, within: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let ended = tokio::time::timeout(within, pool::drain(&self.inner)).await;
+            if ended.is_err() {
+                tracing::warn!("ready sandboxes were not all removed in time; the next start removes them");
+            }
+            if let Some(server) = self.inner.living_fork_server() {
+                server.stop();
+            }
+            self.inner.cgroups.remove_base();
+        })
+    }
+
+    fn facts(&self) -> BTreeMap<String, Vec<Fact>> {
+        self.inner.facts.sections(&self.inner.cgroups)
+    }
+}
+
+/// Names a failed step of the host's side.
+fn failed(doing: &str, error: impl std::fmt::Display) -> Error {
+    Error::internal(format!("could not {doing}: {error}"))
+}

@@ -1,0 +1,124 @@
+//! Ready one-shot sandboxes: made in the background, given away whole, never used twice. A ready
+//! sandbox fits every one-shot that differs only in limits its cgroups can still change.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use isle_engine::backend::{Lifetime, SandboxSpec};
+use isle_engine::values::SandboxId;
+
+use super::create::{self, Fresh};
+use super::{Inner, alive, destroy};
+
+#[derive(Debug)]
+pub(super) struct Pool {
+    size: usize,
+    ready: Mutex<VecDeque<Fresh>>,
+    /// What ready ones are made like; set by the first wish.
+    spec: Mutex<Option<SandboxSpec>>,
+    making: AtomicUsize,
+    closed: AtomicBool,
+}
+
+impl Pool {
+    pub(super) fn new(size: usize) -> Self {
+        Self {
+            size,
+            ready: Mutex::default(),
+            spec: Mutex::default(),
+            making: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+        }
+    }
+}
+
+/// Begins to keep sandboxes like this ready.
+pub(super) fn warm(inner: &Arc<Inner>, spec: &SandboxSpec) {
+    if spec.lifetime != Lifetime::OneShot || inner.pool.size == 0 {
+        return;
+    }
+    *inner.pool.spec.lock().unwrap_or_else(PoisonError::into_inner) = Some(spec.clone());
+    refill(inner);
+}
+
+/// Takes a ready sandbox that fits, and has the gap filled.
+pub(super) fn take(inner: &Arc<Inner>, wanted: &SandboxSpec) -> Option<Fresh> {
+    if wanted.lifetime != Lifetime::OneShot {
+        return None;
+    }
+    let like = inner.pool.spec.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+    let holds = inner.cgroups.holds();
+    let adaptable = holds.memory && holds.pids && holds.cpu;
+    let fits = like.tier == wanted.tier
+        && like.image == wanted.image
+        && like.allow_downgrade == wanted.allow_downgrade
+        && like.limits.disk == wanted.limits.disk
+        && (adaptable || like.limits == wanted.limits);
+    if !fits {
+        return None;
+    }
+    let fresh = inner.pool.ready.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    refill(inner);
+    let fresh = fresh?;
+    if like.limits != wanted.limits
+        && let Err(error) = inner.cgroups.set_limits(fresh.holding.resource.as_str(), &wanted.limits)
+    {
+        tracing::warn!(%error, "a ready sandbox could not be given its limits; it is dropped");
+        let inner = inner.clone();
+        tokio::spawn(async move { discard(&inner, fresh).await });
+        return None;
+    }
+    Some(fresh)
+}
+
+/// Makes what is missing, one at a time, in the background.
+fn refill(inner: &Arc<Inner>) {
+    let pool = &inner.pool;
+    let lacking = || {
+        let ready = pool.ready.lock().unwrap_or_else(PoisonError::into_inner).len();
+        !pool.closed.load(Ordering::Acquire) && ready + pool.making.load(Ordering::Acquire) < pool.size
+    };
+    if !lacking() {
+        return;
+    }
+    pool.making.fetch_add(1, Ordering::AcqRel);
+    let inner = inner.clone();
+    tokio::spawn(async move {
+        let spec = inner.pool.spec.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(spec) = spec else { return };
+        let made = create::make(&inner, &SandboxId::fresh(), &spec).await;
+        inner.pool.making.fetch_sub(1, Ordering::AcqRel);
+        match made {
+            Ok(fresh) if inner.pool.closed.load(Ordering::Acquire) => discard(&inner, fresh).await,
+            Ok(fresh) => {
+                inner.pool.ready.lock().unwrap_or_else(PoisonError::into_inner).push_back(fresh);
+                refill(&inner);
+            }
+            // The next wish tries again and tells its caller.
+            Err(error) => tracing::warn!(%error, "a sandbox could not be made ready"),
+        }
+    });
+}
+
+async fn discard(inner: &Arc<Inner>, fresh: Fresh) {
+    let id = fresh.holding.resource.clone();
+    alive::end_process(&fresh.holding.process).await.ok();
+    inner.ids.release(fresh.holding.slot);
+    if let Err(error) = destroy::remains(inner, &id).await {
+        tracing::warn!(%error, "a ready sandbox was not removed completely; the next start does it");
+    }
+}
+
+/// Removes all ready sandboxes, for good.
+pub(super) async fn drain(inner: &Arc<Inner>) {
+    inner.pool.closed.store(true, Ordering::Release);
+    loop {
+        let fresh = inner.pool.ready.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        match fresh {
+            Some(fresh) => discard(inner, fresh).await,
+            None if inner.pool.making.load(Ordering::Acquire) == 0 => return,
+            None => tokio::task::yield_now().await,
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Finding a sandbox an earlier daemon made. Its agent listens on a socket named after it; the
+//! kernel says which process that is, so no number has to be trusted.
+
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+
+use isle_engine::backend::{Created, Found, SandboxSpec};
+use isle_engine::values::SandboxId;
+use isle_engine::Result;
+use tokio::net::UnixStream;
+
+use super::alive::Holding;
+use super::{Inner, create, link, report};
+use crate::sys::check;
+
+pub(super) async fn reconnect(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec) -> Result<Found> {
+    let (Some(record), Ok(mut stream)) = (inner.records.read(id), inner.records.connect(id).await) else {
+        return Ok(Found::Dead);
+    };
+    let Some(process) = peer_process(&stream) else { return Ok(Found::Dead) };
+    let welcome = link::read_preamble(&mut stream).await?;
+    let holding = Holding {
+        process: Arc::new(process),
+        slot: record.slot,
+        slot_stays: true,
+        resource: id.clone(),
+        oom_counter: inner.cgroups.oom_counter(id.as_str()),
+    };
+    inner.alive.insert(id, holding);
+    create::look_after_volume(inner, id, spec);
+    let containment = report::of_sandbox(&inner.facts, &inner.cgroups, spec, &welcome.missing);
+    let anchor = serde_json::json!({ "backend": "native" });
+    Ok(Found::Alive(Created { link: Box::new(stream), containment, welcome: Some(welcome), anchor }))
+}
+
+/// The first process of a sandbox whose agent answers.
+pub(super) async fn find_process(inner: &Inner, id: &SandboxId) -> Option<OwnedFd> {
+    peer_process(&inner.records.connect(id).await.ok()?)
+}
+
+/// The process that listens at the other end.
+fn peer_process(stream: &UnixStream) -> Option<OwnedFd> {
+    const SO_PEERPIDFD: libc::c_int = 77;
+    let mut descriptor: libc::c_int = -1;
+    let mut length = libc::socklen_t::try_from(size_of::<libc::c_int>()).ok()?;
+    // SAFETY: the kernel stores one int, for which there is room.
+    let result = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PEERPIDFD,
+            (&raw mut descriptor).cast(),
+            &raw mut length,
+        )
+    };
+    if check(result.into()).is_ok() {
+        // SAFETY: a fresh descriptor nobody else owns.
+        return Some(unsafe { OwnedFd::from_raw_fd(descriptor) });
+    }
+    // Before Linux 6.5: by number. The agent holds the listening socket for its whole life, so while
+    // a second look at the same connection still finds it open, the number was its own.
+    let peer = rustix::net::sockopt::socket_peercred(stream.as_fd()).ok()?;
+    let process = rustix::process::pidfd_open(peer.pid, rustix::process::PidfdFlags::empty()).ok()?;
+    let mut byte = [0u8; 1];
+    match rustix::net::recv(stream.as_fd(), &mut byte, rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT)
+    {
+        Ok((0, _)) => None,
+        Ok(_) | Err(rustix::io::Errno::AGAIN) => Some(process),
+        Err(_) => None,
+    }
+}
+

@@ -1,0 +1,195 @@
+//! Containment: what each tier promises, and what of it this host really enforces.
+
+use isle_engine::backend::{
+    Containment, Guarantee, GuaranteeStatus, Lifetime, Offer, SandboxSpec, Tier,
+};
+use isle_engine::{Code, Error, Result};
+use isle_wire::Missing;
+
+use super::cgroup::Cgroups;
+use super::facts::Facts;
+
+/// Every guarantee of a tier for a sandbox that lives `lifetime` long, in a fixed order.
+fn guarantees(facts: &Facts, cgroups: &Cgroups, tier: Tier, lifetime: Lifetime) -> Vec<Guarantee> {
+    match tier {
+        Tier::Container => container(facts, cgroups, lifetime),
+        Tier::Process => process(facts, cgroups),
+    }
+}
+
+fn line(key: &str, outcome: std::result::Result<String, (String, String)>) -> Guarantee {
+    match outcome {
+        Ok(how) => Guarantee { key: key.into(), status: GuaranteeStatus::Enforced, how, fix: String::new() },
+        Err((how, fix)) => Guarantee { key: key.into(), status: GuaranteeStatus::Missing, how, fix },
+    }
+}
+
+fn container(facts: &Facts, cgroups: &Cgroups, lifetime: Lifetime) -> Vec<Guarantee> {
+    let namespaces = facts.user_namespaces.clone();
+    let ids = match (facts.root, facts.subordinate_ids, facts.id_helpers) {
+        (true, _, _) => Ok("a private range of 65,536 host ids, never 0".into()),
+        (false, Some(count), true) if count >= 64 => Ok("a private slice of this user's subordinate ids".into()),
+        (false, Some(_), false) => Err(("newuidmap is missing".to_owned(), "sudo apt install uidmap".to_owned())),
+        _ => Err((
+            "this user has no subordinate ids".to_owned(),
+            "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER".to_owned(),
+        )),
+    };
+    let mut lines = vec![
+        line("namespaces", namespaces.map(|()| "own user, pid, mount, network, ipc, uts and cgroup namespaces".into())),
+        line("private_ids", ids),
+        line("own_root", Ok("overlay root, host programs read-only, nothing else of the host's files".into())),
+        line("no_network", Ok("a network namespace with loopback only".into())),
+        line("no_capabilities", Ok("none for the sandbox user; five inside its own user namespace for guest root".into())),
+        line("no_new_privileges", Ok("set for every process".into())),
+    ];
+    lines.extend(common(facts, cgroups));
+    lines.push(disk(facts, lifetime));
+    lines
+}
+
+fn process(facts: &Facts, cgroups: &Cgroups) -> Vec<Guarantee> {
+    let namespaces = || ("tier `process` shares the host's namespaces".to_owned(), "use tier `container`".to_owned());
+    let mut lines = vec![
+        line("namespaces", Err(namespaces())),
+        line("own_root", Err(("host files are hidden by Landlock rules, not absent".to_owned(), "use tier `container`".into()))),
+        line("no_network", Ok("no sockets but pairs can be made".into())),
+        line("no_capabilities", Ok("none".into())),
+        line("no_new_privileges", Ok("set for every process".into())),
+    ];
+    lines.extend(common(facts, cgroups));
+    lines.push(watched_disk());
+    lines
+}
+
+/// What both tiers have.
+fn common(facts: &Facts, cgroups: &Cgroups) -> Vec<Guarantee> {
+    let seccomp = if facts.seccomp_notifications {
+        Ok("an allow-list of system calls".to_owned())
+    } else {
+        Err(("the kernel has no seccomp notifications".to_owned(), "use Linux 5.0 or newer".to_owned()))
+    };
+    let landlock = match facts.landlock {
+        0 => Err(("the kernel has no Landlock".to_owned(), "boot with `lsm=landlock,…`".to_owned())),
+        version if version < 6 => Ok(format!("version {version}: files; signals and abstract sockets need version 6")),
+        version => Ok(format!("version {version}: files, devices, signals, abstract sockets")),
+    };
+    let holds = cgroups.holds();
+    let (reason, fix) = match cgroups {
+        Cgroups::Absent { reason, fix } => (reason.clone(), fix.clone()),
+        Cgroups::V1(_) | Cgroups::V2(_) => {
+            ("the controller is not delegated".to_owned(), "delegate memory, pids and cpu to the daemon's cgroup".into())
+        }
+    };
+    let limit = |key: &str, held: bool, how: &str| {
+        line(key, if held { Ok(how.to_owned()) } else { Err((reason.clone(), fix.clone())) })
+    };
+    vec![
+        line("seccomp", seccomp),
+        line("landlock", landlock),
+        limit("memory_limit", holds.memory, "memory cgroup"),
+        limit("pids_limit", holds.pids, "pids cgroup"),
+        limit("cpu_limit", holds.cpu, "cpu cgroup"),
+    ]
+}
+
+fn disk(facts: &Facts, lifetime: Lifetime) -> Guarantee {
+    match lifetime {
+        Lifetime::OneShot => line("disk_limit", Ok("a tmpfs of limited size and inodes, charged to the sandbox".into())),
+        Lifetime::Named if facts.images => line("disk_limit", Ok("a file system image of limited size".into())),
+        Lifetime::Named => watched_disk(),
+    }
+}
+
+fn watched_disk() -> Guarantee {
+    Guarantee {
+        key: "disk_limit".into(),
+        status: GuaranteeStatus::Watched,
+        how: "watched, not enforced: at the limit the sandbox is stopped until there is room".into(),
+        fix: "run the daemon as root with e2fsprogs installed: each sandbox then gets a file system of its own".into(),
+    }
+}
+
+/// What each tier is worth on this host.
+pub(super) fn offers(facts: &Facts, cgroups: &Cgroups) -> Vec<Offer> {
+    [Tier::Container, Tier::Process].into_iter().map(|tier| offer(facts, cgroups, tier)).collect()
+}
+
+fn offer(facts: &Facts, cgroups: &Cgroups, tier: Tier) -> Offer {
+    let guarantees = guarantees(facts, cgroups, tier, Lifetime::OneShot);
+    let missing = |key: &str| {
+        guarantees.iter().any(|one| one.key == key && one.status == GuaranteeStatus::Missing)
+    };
+    // Without these there is no sandbox of that tier at all.
+    let vital: &[&str] = match tier {
+        Tier::Container => &["namespaces", "private_ids", "seccomp"],
+        Tier::Process => &["seccomp", "landlock"],
+    };
+    // These a tier does not promise.
+    let known: &[&str] = match tier {
+        Tier::Container => &[],
+        Tier::Process => &["namespaces", "own_root"],
+    };
+    let possible = !vital.iter().any(|key| missing(key));
+    let complete = guarantees
+        .iter()
+        .all(|one| one.status != GuaranteeStatus::Missing || known.contains(&one.key.as_str()));
+    Offer {
+        tier,
+        available: possible && complete,
+        available_with_downgrade: possible,
+        containment: Containment { tier, guarantees },
+    }
+}
+
+/// Refuses what this host cannot hold, unless the caller accepts less.
+pub(super) fn admit(offers: &[Offer], spec: &SandboxSpec) -> Result<()> {
+    let Some(offer) = offers.iter().find(|offer| offer.tier == spec.tier) else {
+        return Err(Error::new(Code::BackendUnavailable, format!("there is no tier {}", spec.tier.as_str())));
+    };
+    if offer.available || (spec.allow_downgrade && offer.available_with_downgrade) {
+        return Ok(());
+    }
+    let missing: Vec<&Guarantee> =
+        offer.containment.guarantees.iter().filter(|one| one.status == GuaranteeStatus::Missing).collect();
+    let reasons: Vec<String> = missing.iter().map(|one| format!("{} ({})", one.key, one.how)).collect();
+    let mut error = Error::new(
+        Code::BackendUnavailable,
+        format!("this host cannot hold tier {}: missing {}", spec.tier.as_str(), reasons.join(", ")),
+    );
+    for one in &missing {
+        if !one.fix.is_empty() && !error.next_steps.contains(&one.fix) {
+            error = error.next(one.fix.clone());
+        }
+    }
+    if offer.available_with_downgrade {
+        error = error.next("or accept less: allow_downgrade (`--allow-downgrade`); the containment report names what is missing");
+    }
+    Err(error)
+}
+
+/// What holds for one sandbox, its own set-up included.
+pub(super) fn of_sandbox(
+    facts: &Facts,
+    cgroups: &Cgroups,
+    spec: &SandboxSpec,
+    missing: &[Missing],
+) -> Containment {
+    let mut guarantees = guarantees(facts, cgroups, spec.tier, spec.lifetime);
+    for Missing { key, reason } in missing {
+        let known = guarantees.iter_mut().find(|one| one.key == *key);
+        match known {
+            Some(line) => {
+                line.status = GuaranteeStatus::Missing;
+                line.how.clone_from(reason);
+            }
+            None => guarantees.push(Guarantee {
+                key: key.clone(),
+                status: GuaranteeStatus::Missing,
+                how: reason.clone(),
+                fix: String::new(),
+            }),
+        }
+    }
+    Containment { tier: spec.tier, guarantees }
+}

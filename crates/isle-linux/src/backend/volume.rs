@@ -1,0 +1,220 @@
+//! Volumes of named sandboxes: the writable layer and the workspace, on disk, with a limit. As root
+//! a volume is an ext4 image on a loop device, so the kernel itself says when it is full. Where that
+//! cannot be, it is a directory and [`super::watch`] looks after its size.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use isle_engine::values::{ByteSize, SandboxId, SandboxName};
+use isle_engine::{Code, Error, Result};
+
+use super::record::Records;
+use super::{Inner, failed};
+use crate::request::Volume;
+use crate::sys::check;
+
+/// The smallest image that holds a file system worth the name.
+const SMALLEST_IMAGE: u64 = 4 << 20;
+
+/// A volume ready to be shown to a sandbox.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) source: Volume,
+    pub(super) loop_device: Option<OwnedFd>,
+}
+
+impl Prepared {
+    pub(super) fn memory() -> Self {
+        Self { source: Volume::Memory, loop_device: None }
+    }
+}
+
+/// Whether images can be made and mounted here.
+pub(super) fn images_possible() -> bool {
+    rustix::process::geteuid().is_root()
+        && Path::new("/dev/loop-control").exists()
+        && make_file_system_program().is_some()
+}
+
+fn make_file_system_program() -> Option<PathBuf> {
+    ["/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4"].iter().map(PathBuf::from).find(|path| path.exists())
+}
+
+/// Finds or makes the volume of a name. An image keeps the size it was made with.
+pub(super) async fn prepare(inner: &Arc<Inner>, volume: &SandboxName, limit: ByteSize) -> Result<Prepared> {
+    let directory = inner.records.volume_path(volume);
+    let image = directory.join("image");
+    let data = directory.join("data");
+    if data.exists() || !inner.facts.images {
+        fs::create_dir_all(&data).map_err(|error| failed("make the volume", error))?;
+        let source = Volume::Directory(format!("{}/data", Records::volume_name(volume)));
+        return Ok(Prepared { source, loop_device: None });
+    }
+    let templates = inner.records.state().join("images");
+    let opened = tokio::task::spawn_blocking(move || open_image(&image, &templates, limit)).await;
+    let device = opened.map_err(Error::internal)?.map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT) => {
+            Error::new(Code::NoSpace, format!("the host's disk is full: {error}")).next("free disk space on the host")
+        }
+        _ => failed("open the volume's image", error),
+    })?;
+    Ok(Prepared { source: Volume::LoopDevice, loop_device: Some(device) })
+}
+
+/// Bytes on disk of a sandbox's volume.
+pub(super) async fn usage(inner: &Arc<Inner>, id: &SandboxId) -> Option<u64> {
+    let record = inner.records.read(id)?;
+    let image = inner.records.volume_path(&record.volume).join("image");
+    if let Ok(meta) = fs::metadata(image) {
+        return Some(meta.blocks() * 512);
+    }
+    directory_usage(inner, &record.volume).await
+}
+
+/// Bytes on disk of a volume that is a directory.
+pub(super) async fn directory_usage(inner: &Inner, volume: &SandboxName) -> Option<u64> {
+    let server = inner.fork_server().await.ok()?;
+    server.measure(&Records::volume_name(volume)).await.ok()
+}
+
+/// Makes the image when it is missing, checks it when it was not closed well, puts it on a loop device.
+fn open_image(image: &Path, templates: &Path, limit: ByteSize) -> io::Result<OwnedFd> {
+    if !image.exists() {
+        let template = template(templates, limit.0.max(SMALLEST_IMAGE))?;
+        let part = image.with_extension("part");
+        copy_sparse(&template, &part)?;
+        fs::rename(part, image)?;
+    } else if !closed_well(image)? {
+        repair(image)?;
+    }
+    let backing = fs::OpenOptions::new().read(true).write(true).open(image)?;
+    attach(&backing)
+}
+
+/// An empty file system of this size, made once and copied for every volume.
+fn template(directory: &Path, bytes: u64) -> io::Result<PathBuf> {
+    let path = directory.join(format!("ext4-{bytes}"));
+    if path.exists() {
+        return Ok(path);
+    }
+    fs::create_dir_all(directory)?;
+    let part = directory.join(format!("ext4-{bytes}.{}.part", SandboxId::fresh()));
+    let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part)?;
+    file.set_len(bytes)?;
+    let program = make_file_system_program().ok_or(io::ErrorKind::NotFound)?;
+    // No journal: a volume is checked before use instead, and every sandbox is spared a kernel thread.
+    let output = std::process::Command::new(program)
+        .args(["-q", "-F", "-m", "0", "-O", "^has_journal,^resize_inode", "-E", "lazy_itable_init=1,nodiscard"])
+        .arg(&part)
+        .env_clear()
+        .output()?;
+    if !output.status.success() {
+        fs::remove_file(&part).ok();
+        return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    }
+    fs::rename(part, &path)?;
+    Ok(path)
+}
+
+/// Copies the parts of a sparse file that hold data.
+fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
+    let source = fs::File::open(from)?;
+    let target = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(to)?;
+    let length = source.metadata()?.len();
+    target.set_len(length)?;
+    let mut buffer = vec![0u8; 64 * 1024];
+    let mut at = 0;
+    while at < length {
+        let Ok(start) = rustix::fs::seek(&source, rustix::fs::SeekFrom::Data(at)) else { break };
+        let end = rustix::fs::seek(&source, rustix::fs::SeekFrom::Hole(start))?;
+        let mut offset = start;
+        while offset < end {
+            let want = usize::try_from(end - offset).unwrap_or(usize::MAX).min(buffer.len());
+            let count = source.read_at(&mut buffer[..want], offset)?;
+            if count == 0 {
+                break;
+            }
+            target.write_all_at(&buffer[..count], offset)?;
+            offset += count as u64;
+        }
+        at = end;
+    }
+    Ok(())
+}
+
+/// Whether the file system in an image says that it was unmounted, or never used.
+fn closed_well(image: &Path) -> io::Result<bool> {
+    const STATE: u64 = 1024 + 58;
+    let mut state = [0u8; 2];
+    fs::File::open(image)?.read_exact_at(&mut state, STATE)?;
+    Ok(u16::from_le_bytes(state) & 1 == 1)
+}
+
+fn repair(image: &Path) -> io::Result<()> {
+    let output = std::process::Command::new("e2fsck").arg("-p").arg(image).output()?;
+    // 0: nothing to do, 1: repaired.
+    match output.status.code() {
+        Some(0 | 1) => Ok(()),
+        _ => Err(io::Error::other(format!(
+            "the volume is damaged beyond automatic repair: {}",
+            String::from_utf8_lossy(&output.stdout).trim()
+        ))),
+    }
+}
+
+/// The kernel's `struct loop_info64`.
+#[repr(C)]
+struct LoopInfo {
+    device: u64,
+    inode: u64,
+    rdevice: u64,
+    offset: u64,
+    size_limit: u64,
+    number: u32,
+    encrypt_type: u32,
+    encrypt_key_size: u32,
+    flags: u32,
+    file_name: [u8; 64],
+    crypt_name: [u8; 64],
+    encrypt_key: [u8; 32],
+    init: [u64; 2],
+}
+
+/// The kernel's `struct loop_config`.
+#[repr(C)]
+struct LoopConfig {
+    descriptor: u32,
+    block_size: u32,
+    info: LoopInfo,
+    reserved: [u64; 8],
+}
+
+/// Puts a file on a free loop device, which frees itself when its last user is gone.
+fn attach(backing: &fs::File) -> io::Result<OwnedFd> {
+    const GET_FREE: libc::Ioctl = 0x4C82;
+    const CONFIGURE: libc::Ioctl = 0x4C0A;
+    const AUTOCLEAR: u32 = 4;
+    let control = fs::OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
+    for _ in 0..64 {
+        // SAFETY: takes no argument and returns a number.
+        let number = check(unsafe { libc::ioctl(control.as_raw_fd(), GET_FREE) }.into())?;
+        let path = format!("/dev/loop{number}");
+        let device = fs::OpenOptions::new().read(true).write(true).open(path)?;
+        // SAFETY: plain data for which zero is a valid value.
+        let mut config: LoopConfig = unsafe { std::mem::zeroed() };
+        config.descriptor = backing.as_raw_fd().unsigned_abs();
+        config.info.flags = AUTOCLEAR;
+        // SAFETY: the kernel reads a loop_config, which outlives the call.
+        match check(unsafe { libc::ioctl(device.as_raw_fd(), CONFIGURE, &raw const config) }.into()) {
+            Ok(_) => return Ok(device.into()),
+            // Somebody else took it first.
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::from_raw_os_error(libc::EBUSY))
+}

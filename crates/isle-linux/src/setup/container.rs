@@ -1,0 +1,127 @@
+//! Tier `container`: the whole set-up of a sandbox, in order.
+
+use std::os::fd::OwnedFd;
+
+use super::landlock::{Rights, Ruleset};
+use super::seccomp::{self, Instruction, Listener};
+use super::{berth, privileges, root};
+use crate::request::MakeRequest;
+use crate::sys::{Doing, Step, check, loopback_up, pivot_into_current_directory, prctl, set_rlimit};
+
+/// Namespaces of a sandbox; the cgroup namespace follows once the process sits in its cgroup.
+pub const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS;
+
+/// What the set-up hands to the agent.
+#[derive(Debug)]
+pub struct Entered {
+    /// Where refused calls are heard of.
+    pub refusals: Option<Listener>,
+    /// What could not be set up: key and reason.
+    pub missing: Vec<(&'static str, String)>,
+}
+
+/// Turns this process, freshly cloned with [`NAMESPACES`], into the first process of a sandbox.
+/// `go` is readable once the parent has mapped the ids and moved the process into its cgroups.
+pub fn enter(request: &MakeRequest, go: OwnedFd, filter: &[Instruction]) -> Step<Entered> {
+    let mut missing = Vec::new();
+    wait_for_parent(go)?;
+    new_session()?;
+    privileges::become_id(0).doing(|| "become root of the sandbox".into())?;
+    own_cgroup_namespace(&mut missing);
+    root::build(request)?;
+    std::env::set_current_dir(berth::NEW_ROOT).doing(|| "enter the new root".into())?;
+    pivot_into_current_directory().doing(|| "make it the root".into())?;
+    loopback_up().doing(|| "bring up loopback".into())?;
+    set_host_name()?;
+    set_limits(request)?;
+    privileges::bound_capabilities(privileges::GUEST_ROOT).doing(|| "bound capabilities".into())?;
+    privileges::set_capabilities(privileges::AGENT).doing(|| "drop capabilities".into())?;
+    prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0).doing(|| "set no-new-privileges".into())?;
+    confine_files(&mut missing);
+    let refusals = seccomp::install(filter).doing(|| "install the system call filter".into())?;
+    Ok(Entered { refusals: Some(refusals), missing })
+}
+
+/// The parent's word, or its death.
+pub(super) fn wait_for_parent(go: OwnedFd) -> Step<()> {
+    let mut word = [0u8; 1];
+    let count = rustix::io::read(&go, &mut word).doing(|| "wait for the fork server".into())?;
+    if count == 1 && word[0] == b'+' {
+        return Ok(());
+    }
+    Err(std::io::Error::from_raw_os_error(libc::ECANCELED)).doing(|| "the fork server gave up".into())
+}
+
+pub(super) fn new_session() -> Step<()> {
+    rustix::process::setsid().map(drop).doing(|| "start a session".into())?;
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    Ok(())
+}
+
+fn own_cgroup_namespace(missing: &mut Vec<(&'static str, String)>) {
+    // SAFETY: takes flags only.
+    if let Err(error) = check(unsafe { libc::unshare(libc::CLONE_NEWCGROUP) }.into()) {
+        missing.push(("cgroup_namespace", error.to_string()));
+    }
+}
+
+fn set_host_name() -> Step<()> {
+    let name = b"isle";
+    // SAFETY: the pointer and length describe the literal.
+    check(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) }.into())
+        .map(drop)
+        .doing(|| "set the host name".into())
+}
+
+/// Limits that hold for every process of a sandbox whatever its cgroup says.
+pub(super) fn set_limits(request: &MakeRequest) -> Step<()> {
+    let mut limits = vec![
+        (libc::RLIMIT_CORE, 0),
+        (libc::RLIMIT_NOFILE, request.rlimit_files),
+        (libc::RLIMIT_MSGQUEUE, 819_200),
+        (libc::RLIMIT_MEMLOCK, 8 << 20),
+        (libc::RLIMIT_SIGPENDING, 4096),
+        (libc::RLIMIT_RTPRIO, 0),
+        (libc::RLIMIT_NICE, 0),
+    ];
+    if request.rlimit_processes > 0 {
+        limits.push((libc::RLIMIT_NPROC, request.rlimit_processes));
+    }
+    if request.rlimit_memory > 0 {
+        limits.push((libc::RLIMIT_DATA, request.rlimit_memory));
+    }
+    for (resource, value) in limits {
+        set_rlimit(resource, value).doing(|| format!("set rlimit {resource}"))?;
+    }
+    Ok(())
+}
+
+/// Landlock is a second wall here; a kernel without it is reported, not fatal (the daemon decides).
+fn confine_files(missing: &mut Vec<(&'static str, String)>) {
+    const WRITABLE: &[&std::ffi::CStr] = &[
+        c"/dev/shm", c"/etc", c"/home", c"/media", c"/mnt", c"/opt", c"/root", c"/run", c"/srv", c"/tmp", c"/var",
+        c"/workspace",
+    ];
+    let confine = || -> std::io::Result<bool> {
+        let mut rules = Ruleset::new()?;
+        rules.allow(c"/", Rights::READ)?;
+        rules.allow(c"/proc", Rights::WRITE_FILES)?;
+        rules.allow(c"/dev", Rights::WRITE_FILES.and(Rights::DEVICE_CONTROL))?;
+        for path in WRITABLE {
+            rules.allow(path, Rights::ALL)?;
+        }
+        let scopes = rules.scopes();
+        rules.enforce()?;
+        Ok(scopes)
+    };
+    match confine() {
+        Ok(true) => {}
+        Ok(false) => missing.push(("landlock_scopes", "needs Linux 6.12".into())),
+        Err(error) => missing.push(("landlock", error.to_string())),
+    }
+}

@@ -1,0 +1,17 @@
+//! From a cloned process to the first process of a sandbox. Everything here runs in the fork
+//! server or in its children, which have one thread and no runtime yet.
+
+pub mod berth;
+pub mod container;
+pub mod landlock;
+pub mod privileges;
+pub mod process;
+mod root;
+pub mod seccomp;
+pub mod template;
+
+/// uid and gid of the sandbox user, inside.
+pub const SANDBOX_ID: u32 = 1000;
+
+/// Home of the sandbox user.
+pub const SANDBOX_HOME: &str = "/home/sandbox";

@@ -1,0 +1,190 @@
+//! From the tables in `calls` to a BPF program: one architecture check, a binary search over the
+//! call's number, and short argument checks for the few calls that need one. Written by hand
+//! because the answers differ per call (allow, refuse loudly, `EAFNOSUPPORT`, `ENOSYS`), and
+//! because this is a page one should be able to read.
+
+use super::calls::{self, Check};
+
+/// One BPF instruction, as the kernel takes it.
+pub type Instruction = libc::sock_filter;
+
+/// Which tier the filter is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// Own namespaces: internet sockets reach only the sandbox's own loopback, System V IPC is private.
+    Container,
+    /// The host's namespaces: no sockets but pairs, no System V IPC.
+    Process,
+}
+
+#[cfg(target_arch = "x86_64")]
+const AUDIT_ARCH: u32 = 0xC000_003E;
+#[cfg(target_arch = "aarch64")]
+const AUDIT_ARCH: u32 = 0xC000_00B7;
+
+const OFFSET_NUMBER: u32 = 0;
+const OFFSET_ARCH: u32 = 4;
+const OFFSET_ARGUMENTS: u32 = 16;
+/// Set in the number of every x32 call.
+const X32: u32 = 0x4000_0000;
+
+const LOAD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
+const JUMP: u16 = 0x05; // BPF_JMP | BPF_JA
+const JUMP_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
+const JUMP_AT_LEAST: u16 = 0x35; // BPF_JMP | BPF_JGE | BPF_K
+const JUMP_ANY_BIT: u16 = 0x45; // BPF_JMP | BPF_JSET | BPF_K
+const RETURN: u16 = 0x06; // BPF_RET | BPF_K
+
+const ALLOW: u32 = 0x7fff_0000;
+const KILL: u32 = 0x8000_0000;
+const NOTIFY: u32 = 0x7fc0_0000;
+const ERRNO: u32 = 0x0005_0000;
+
+const NOT_A_CALL: u32 = ERRNO | libc::ENOSYS.unsigned_abs();
+const NO_FAMILY: u32 = ERRNO | libc::EAFNOSUPPORT.unsigned_abs();
+
+/// What is done with one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Return(u32),
+    Check(Check),
+}
+
+/// Builds the program.
+#[must_use]
+pub fn compile(policy: Policy) -> Vec<Instruction> {
+    let mut program = vec![
+        step(LOAD, OFFSET_ARCH),
+        jump(JUMP_EQUAL, AUDIT_ARCH, 1, 0),
+        step(RETURN, KILL),
+        step(LOAD, OFFSET_NUMBER),
+        jump(JUMP_AT_LEAST, X32, 0, 1),
+        step(RETURN, NOT_A_CALL),
+    ];
+    program.extend(search(&ranges(policy), policy));
+    program
+}
+
+/// Consecutive numbers with the same verdict, covering everything from 0 up.
+fn ranges(policy: Policy) -> Vec<(u32, Verdict)> {
+    let mut verdicts: Vec<(u32, Verdict)> = Vec::new();
+    let mut add = |numbers: &[libc::c_long], verdict: Verdict| {
+        verdicts.extend(numbers.iter().filter_map(|&number| Some((u32::try_from(number).ok()?, verdict))));
+    };
+    add(calls::ALLOWED, Verdict::Return(ALLOW));
+    add(calls::REFUSED, Verdict::Return(NOTIFY));
+    let ipc = match policy {
+        Policy::Container => Verdict::Return(ALLOW),
+        Policy::Process => Verdict::Return(NOTIFY),
+    };
+    add(calls::SYSTEM_V_IPC, ipc);
+    for &(number, check) in calls::CHECKED {
+        add(&[number], Verdict::Check(check));
+    }
+    verdicts.sort_by_key(|&(number, _)| number);
+
+    let mut ranges = vec![];
+    let mut next = 0;
+    let mut push = |start: u32, verdict: Verdict| {
+        if ranges.last().is_none_or(|&(_, last)| last != verdict) {
+            ranges.push((start, verdict));
+        }
+    };
+    for (number, verdict) in verdicts {
+        if number > next {
+            push(next, Verdict::Return(NOT_A_CALL));
+        }
+        push(number, verdict);
+        next = number + 1;
+    }
+    push(next, Verdict::Return(NOT_A_CALL));
+    ranges
+}
+
+/// A binary search: every path ends in a return, so the halves just follow each other.
+fn search(ranges: &[(u32, Verdict)], policy: Policy) -> Vec<Instruction> {
+    match ranges {
+        [] => vec![step(RETURN, NOT_A_CALL)],
+        [(_, Verdict::Return(value))] => vec![step(RETURN, *value)],
+        [(_, Verdict::Check(check))] => examine(*check, policy),
+        _ => {
+            let (low, high) = ranges.split_at(ranges.len() / 2);
+            let low_code = search(low, policy);
+            let mut code = match u8::try_from(low_code.len()) {
+                Ok(distance) => vec![jump(JUMP_AT_LEAST, high[0].0, distance, 0)],
+                Err(_) => vec![
+                    jump(JUMP_AT_LEAST, high[0].0, 0, 1),
+                    step(JUMP, u32::try_from(low_code.len()).unwrap_or(u32::MAX)),
+                ],
+            };
+            code.extend(low_code);
+            code.extend(search(high, policy));
+            code
+        }
+    }
+}
+
+/// Argument checks. Only the low half of an argument is looked at where the kernel itself only
+/// uses an `int`; where it uses a long, the high half must be empty.
+fn examine(check: Check, policy: Policy) -> Vec<Instruction> {
+    match check {
+        Check::CloneFlags => vec![
+            load_argument(0),
+            jump(JUMP_ANY_BIT, calls::NAMESPACE_FLAGS, 0, 1),
+            step(RETURN, NOTIFY),
+            step(RETURN, ALLOW),
+        ],
+        Check::Socket => match policy {
+            Policy::Container => vec![
+                load_argument(0),
+                jump(JUMP_EQUAL, family(libc::AF_UNIX), 5, 0),
+                jump(JUMP_EQUAL, family(libc::AF_INET), 4, 0),
+                jump(JUMP_EQUAL, family(libc::AF_INET6), 3, 0),
+                jump(JUMP_EQUAL, family(libc::AF_NETLINK), 0, 3),
+                load_argument(2),
+                jump(JUMP_EQUAL, 0, 0, 1), // NETLINK_ROUTE: reading one's own interfaces
+                step(RETURN, ALLOW),
+                step(RETURN, NO_FAMILY),
+            ],
+            Policy::Process => vec![step(RETURN, NO_FAMILY)],
+        },
+        Check::SocketPair => vec![
+            load_argument(0),
+            jump(JUMP_EQUAL, family(libc::AF_UNIX), 0, 1),
+            step(RETURN, ALLOW),
+            step(RETURN, NO_FAMILY),
+        ],
+        Check::Ioctl => {
+            let mut code = vec![load_argument(1)];
+            let count = u8::try_from(calls::REFUSED_IOCTLS.len()).unwrap_or(u8::MAX);
+            for (index, &request) in (0u8..).zip(calls::REFUSED_IOCTLS) {
+                code.push(jump(JUMP_EQUAL, request, count - index, 0));
+            }
+            code.extend([step(RETURN, ALLOW), step(RETURN, NOTIFY)]);
+            code
+        }
+        Check::Personality => vec![
+            load_argument(0),
+            jump(JUMP_EQUAL, 0, 1, 0),
+            jump(JUMP_EQUAL, u32::MAX, 0, 1),
+            step(RETURN, ALLOW),
+            step(RETURN, NOTIFY),
+        ],
+    }
+}
+
+fn family(value: libc::c_int) -> u32 {
+    value.unsigned_abs()
+}
+
+fn load_argument(index: u32) -> Instruction {
+    step(LOAD, OFFSET_ARGUMENTS + 8 * index)
+}
+
+fn step(code: u16, k: u32) -> Instruction {
+    Instruction { code, jt: 0, jf: 0, k }
+}
+
+fn jump(code: u16, k: u32, jt: u8, jf: u8) -> Instruction {
+    Instruction { code, jt, jf, k }
+}

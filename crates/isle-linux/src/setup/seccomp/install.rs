@@ -1,0 +1,78 @@
+//! Putting the filter in force, and hearing about what it refused.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use super::bpf::Instruction;
+use crate::sys::check;
+
+const SET_MODE_FILTER: libc::c_long = 1;
+const FLAG_NEW_LISTENER: libc::c_ulong = 1 << 3;
+const FLAG_WAIT_KILLABLE: libc::c_ulong = 1 << 5;
+
+/// `SECCOMP_IOCTL_NOTIF_RECV`, `_IOWR('!', 0, struct seccomp_notif)`.
+const NOTIF_RECV: libc::Ioctl = libc::_IOWR::<libc::seccomp_notif>(0x21, 0) as libc::Ioctl;
+/// `SECCOMP_IOCTL_NOTIF_SEND`, `_IOWR('!', 1, struct seccomp_notif_resp)`.
+const NOTIF_SEND: libc::Ioctl = libc::_IOWR::<libc::seccomp_notif_resp>(0x21, 1) as libc::Ioctl;
+
+/// Where the kernel tells about refused calls.
+#[derive(Debug)]
+pub struct Listener(OwnedFd);
+
+/// A process tried a refused call and waits for its answer.
+#[derive(Debug, Clone, Copy)]
+pub struct Notification {
+    id: u64,
+    /// Who, in the listener's pid namespace.
+    pub pid: u32,
+    /// Which call.
+    pub number: i32,
+}
+
+/// Installs `program` for this thread and everything it will ever start. Needs no-new-privileges
+/// (or the capability) to be in force.
+pub fn install(program: &[Instruction]) -> io::Result<Listener> {
+    let header = libc::sock_fprog {
+        len: u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))?,
+        filter: program.as_ptr().cast_mut(),
+    };
+    let call = |flags: libc::c_ulong| {
+        // SAFETY: `header` points at `len` instructions that live through the call; the kernel copies them.
+        check(unsafe { libc::syscall(libc::SYS_seccomp, SET_MODE_FILTER, flags, &raw const header) })
+    };
+    // The killable wait exists since Linux 5.19; without it a signal merely restarts the call.
+    let listener = call(FLAG_NEW_LISTENER | FLAG_WAIT_KILLABLE).or_else(|_| call(FLAG_NEW_LISTENER))?;
+    // SAFETY: a fresh descriptor nobody else owns.
+    Ok(Listener(unsafe { OwnedFd::from_raw_fd(i32::try_from(listener).unwrap_or(-1)) }))
+}
+
+impl Listener {
+    /// Takes the next notification; would-block when there is none (the caller polls first).
+    pub fn receive(&self) -> io::Result<Notification> {
+        // SAFETY: plain data for which zero is valid, and which the kernel demands to be zero.
+        let mut notification: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+        // SAFETY: the kernel fills the struct, which outlives the call.
+        check(unsafe { libc::ioctl(self.0.as_raw_fd(), NOTIF_RECV, &raw mut notification) }.into())?;
+        Ok(Notification { id: notification.id, pid: notification.pid, number: notification.data.nr })
+    }
+
+    /// Answers it with an error.
+    pub fn refuse(&self, notification: Notification, errno: i32) -> io::Result<()> {
+        let mut response =
+            libc::seccomp_notif_resp { id: notification.id, val: 0, error: -errno, flags: 0 };
+        // SAFETY: the kernel reads the struct, which outlives the call.
+        check(unsafe { libc::ioctl(self.0.as_raw_fd(), NOTIF_SEND, &raw mut response) }.into()).map(drop)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for Listener {
+    fn as_raw_fd(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+}

@@ -1,0 +1,157 @@
+//! Kernel calls that the set-up needs and that no safe crate offers in the form needed here. Each
+//! wrapper is as thin as it can be; policy lives elsewhere.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+/// What failed, and how the kernel said so.
+#[derive(Debug, thiserror::Error)]
+#[error("{step}: {source}")]
+pub struct StepError {
+    /// What was being done.
+    pub step: String,
+    /// The kernel's answer.
+    pub source: io::Error,
+}
+
+impl StepError {
+    /// The error number, 0 when there is none.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        self.source.raw_os_error().unwrap_or(0)
+    }
+}
+
+/// Shorthand.
+pub type Step<T> = Result<T, StepError>;
+
+/// Names the step an error belongs to.
+pub trait Doing<T> {
+    /// Attaches the step.
+    fn doing(self, step: impl FnOnce() -> String) -> Step<T>;
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, step: impl FnOnce() -> String) -> Step<T> {
+        self.map_err(|source| StepError { step: step(), source })
+    }
+}
+
+impl<T> Doing<T> for Result<T, rustix::io::Errno> {
+    fn doing(self, step: impl FnOnce() -> String) -> Step<T> {
+        self.map_err(|source| StepError { step: step(), source: source.into() })
+    }
+}
+
+/// Turns a `-1` return into the error number.
+pub fn check(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// A C string; a NUL inside is an error like any other.
+pub fn c_string(text: impl Into<Vec<u8>>) -> io::Result<CString> {
+    CString::new(text).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+}
+
+/// `mount(2)`.
+pub fn mount(
+    source: &CStr,
+    target: &CStr,
+    kind: Option<&CStr>,
+    flags: libc::c_ulong,
+    data: Option<&CStr>,
+) -> io::Result<()> {
+    let kind = kind.map_or(std::ptr::null(), CStr::as_ptr);
+    let data = data.map_or(std::ptr::null(), CStr::as_ptr);
+    // SAFETY: every pointer is null where the kernel allows it or a NUL-terminated string that
+    // outlives the call.
+    check(unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind, flags, data.cast()) }.into()).map(drop)
+}
+
+/// `pivot_root(".", ".")` followed by detaching the old root: the caller stands in the new one.
+pub fn pivot_into_current_directory() -> io::Result<()> {
+    let here = c".";
+    // SAFETY: both arguments are NUL-terminated literals.
+    check(unsafe { libc::syscall(libc::SYS_pivot_root, here.as_ptr(), here.as_ptr()) })?;
+    // SAFETY: as above.
+    check(unsafe { libc::umount2(here.as_ptr(), libc::MNT_DETACH) }.into())?;
+    std::env::set_current_dir("/")
+}
+
+/// What [`clone_process`] returned to.
+#[derive(Debug)]
+pub enum Cloned {
+    /// In the new process.
+    Child,
+    /// In the caller: the new process's pid and a descriptor for it.
+    Parent {
+        /// As the caller's pid namespace numbers it.
+        pid: i32,
+        /// Names the process itself, whatever its number is reused for.
+        pidfd: OwnedFd,
+    },
+}
+
+/// Forks with namespace flags.
+///
+/// # Safety
+/// The calling process must have a single thread: the child gets a copy of its memory, and a lock
+/// held by another thread would stay locked there for ever.
+pub unsafe fn clone_process(flags: libc::c_int) -> io::Result<Cloned> {
+    let mut pidfd: RawFd = -1;
+    let flags = libc::c_long::from(flags | libc::CLONE_PIDFD | libc::SIGCHLD);
+    // SAFETY: without CLONE_VM the child runs on a copy of this very stack, so a null stack is
+    // right; `pidfd` outlives the call; the caller vouches for the single thread.
+    let pid = check(unsafe {
+        libc::syscall(libc::SYS_clone, flags, 0, std::ptr::from_mut(&mut pidfd), 0, 0)
+    })?;
+    if pid == 0 {
+        return Ok(Cloned::Child);
+    }
+    // SAFETY: the kernel stored a fresh descriptor that nobody else owns.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    Ok(Cloned::Parent { pid: i32::try_from(pid).unwrap_or(-1), pidfd })
+}
+
+/// Brings up the loopback interface of the current network namespace.
+pub fn loopback_up() -> io::Result<()> {
+    // SAFETY: plain call without pointers.
+    let socket = check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) }.into())?;
+    // SAFETY: a fresh descriptor nobody else owns.
+    let socket = unsafe { OwnedFd::from_raw_fd(i32::try_from(socket).unwrap_or(-1)) };
+    // SAFETY: ifreq is plain data for which zero is a valid value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (slot, byte) in request.ifr_name.iter_mut().zip(b"lo") {
+        *slot = libc::c_char::from_ne_bytes([*byte]);
+    }
+    request.ifr_ifru.ifru_flags = libc::c_short::try_from(libc::IFF_UP | libc::IFF_RUNNING).unwrap_or(1);
+    // SAFETY: SIOCSIFFLAGS reads an ifreq, which `request` is and stays for the call.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, std::ptr::from_mut(&mut request)) }.into())
+        .map(drop)
+}
+
+/// Sets both limits of a resource, never above the hard limit in force.
+pub fn set_rlimit(resource: libc::__rlimit_resource_t, value: u64) -> io::Result<()> {
+    let mut current = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `current` is a valid rlimit to write to.
+    check(unsafe { libc::getrlimit(resource, &raw mut current) }.into())?;
+    let value = value.min(current.rlim_max);
+    let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
+    // SAFETY: `limit` is a valid rlimit to read from.
+    check(unsafe { libc::setrlimit(resource, &raw const limit) }.into()).map(drop)
+}
+
+/// `prctl` with up to two integer arguments.
+pub fn prctl(option: libc::c_int, first: libc::c_ulong, second: libc::c_ulong) -> io::Result<libc::c_int> {
+    // SAFETY: only options with integer arguments are used in this crate.
+    let result = check(unsafe { libc::prctl(option, first, second, 0, 0) }.into())?;
+    Ok(libc::c_int::try_from(result).unwrap_or(0))
+}
+
+/// Sets the short name of this process.
+pub fn set_name(name: &str) -> io::Result<()> {
+    let name = c_string(name)?;
+    // SAFETY: PR_SET_NAME reads a NUL-terminated string of which it takes 15 bytes.
+    check(unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) }.into()).map(drop)
+}

@@ -1,0 +1,154 @@
+//! One tool call: who calls, progress while it waits, what a cancellation means, what is logged.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use isle_engine::context::Beat;
+use isle_engine::{CallContext, Door, Error};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, ProgressNotificationParam, ProgressToken, RequestId,
+};
+use rmcp::service::{Peer, RequestContext};
+use rmcp::{ErrorData, RoleServer};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::handler::{McpHandler, PeerActor};
+use crate::outlive::Outlive;
+use crate::render;
+use crate::shorten::shorten;
+
+/// Clients show at most so much of a progress message.
+const PROGRESS_CHARACTERS: usize = 200;
+const LOG_CHARACTERS: usize = 200;
+const CLIENT_NAME_CHARACTERS: usize = 64;
+
+impl McpHandler {
+    pub(crate) async fn call(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let name = request.name;
+        if !self.shared.tools.iter().any(|tool| tool.name == name) {
+            let tools: Vec<&str> = self.shared.tools.iter().map(|tool| tool.name.as_ref()).collect();
+            return Err(ErrorData::invalid_params(
+                format!("there is no tool {:?}", shorten(&name, LOG_CHARACTERS)),
+                Some(json!({ "tools": tools })),
+            ));
+        }
+        let arguments = Value::Object(request.arguments.unwrap_or_default());
+        let log = self
+            .shared
+            .options
+            .log_calls
+            .then(|| (Instant::now(), shorten(&arguments.to_string(), LOG_CHARACTERS)));
+        let actor = self.actor(&context);
+
+        let cancelled = CancellationToken::new();
+        let progress =
+            context.meta.get_progress_token().map(|token| Progress::start(context.peer.clone(), token));
+        let call_context = CallContext {
+            door: Door::Mcp,
+            actor: actor.clone(),
+            cancelled: cancelled.clone(),
+            beats: progress.as_ref().map(Progress::sink),
+        };
+        let engine = self.shared.engine.clone();
+        let operation = name.clone();
+        let mut call = Outlive::new(async move { engine.call(call_context, &operation, arguments).await });
+
+        let outcome = tokio::select! {
+            outcome = &mut call => outcome,
+            () = context.ct.cancelled() => {
+                if self.lets_go(&context.id) {
+                    // The client went away without a word, or the daemon goes down: the run goes on.
+                    drop(call);
+                    let message = "the connection ended; the run goes on, and `history` and `wait` find it";
+                    return Err(ErrorData::internal_error(message, None));
+                }
+                cancelled.cancel();
+                call.await
+            }
+        };
+        drop(progress);
+        if let Some((begun, arguments)) = log {
+            log_call(&name, &actor, &arguments, &outcome, begun);
+        }
+        Ok(match outcome {
+            Ok(output) => render::success(output).into(),
+            Err(error) => render::failure(&error).into(),
+        })
+    }
+
+    /// Whether the end of this request is the end of its connection, and not the client's wish.
+    fn lets_go(&self, id: &RequestId) -> bool {
+        match &self.stream {
+            Some(stream) => stream.ended_without_cancelling(id),
+            None => self.shared.leaving.load(Ordering::Acquire),
+        }
+    }
+
+    /// The client by its own word, and the peer as the door knows it.
+    fn actor(&self, context: &RequestContext<RoleServer>) -> String {
+        let client = context.client_info().map(|client| shorten(&client.name, CLIENT_NAME_CHARACTERS));
+        let client = client.as_deref().unwrap_or("unknown");
+        let from_http = || {
+            let parts = context.extensions.get::<http::request::Parts>()?;
+            parts.extensions.get::<PeerActor>().map(|peer| peer.0.clone())
+        };
+        match self.peer_actor.clone().or_else(from_http) {
+            Some(peer) => format!("mcp:{client} {peer}"),
+            None => format!("mcp:{client}"),
+        }
+    }
+}
+
+/// Turns beats into progress notifications, in order, without ever making the engine wait.
+struct Progress {
+    sender: mpsc::Sender<Beat>,
+    forward: tokio::task::JoinHandle<()>,
+}
+
+impl Progress {
+    fn start(peer: Peer<RoleServer>, token: ProgressToken) -> Self {
+        let (sender, mut beats) = mpsc::channel::<Beat>(4);
+        let forward = tokio::spawn(async move {
+            let mut last = 0.0_f64;
+            while let Some(beat) = beats.recv().await {
+                // The protocol wants every value above the one before.
+                last = if beat.elapsed_seconds > last { beat.elapsed_seconds } else { last + 0.001 };
+                let message = shorten(&beat.message, PROGRESS_CHARACTERS - 1);
+                let notice = ProgressNotificationParam::new(token.clone(), last).with_message(message);
+                if peer.notify_progress(notice).await.is_err() {
+                    break;
+                }
+            }
+        });
+        Self { sender, forward }
+    }
+
+    fn sink(&self) -> isle_engine::context::BeatSink {
+        let sender = self.sender.clone();
+        // A full channel means the client does not read; the next beat will do.
+        Arc::new(move |beat| drop(sender.try_send(beat)))
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        // No progress may follow the answer.
+        self.forward.abort();
+    }
+}
+
+fn log_call(name: &str, actor: &str, arguments: &str, outcome: &Result<Value, Error>, begun: Instant) {
+    let outcome = match outcome {
+        Ok(_) => "ok",
+        Err(error) => error.code.as_str(),
+    };
+    let milliseconds = begun.elapsed().as_millis();
+    tracing::info!(target: "isle::mcp", tool = name, actor, arguments, outcome, milliseconds, "tool call");
+}

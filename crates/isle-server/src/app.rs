@@ -1,0 +1,115 @@
+//! What every request meets: its peer is noted, the guard asked, the router called, the line
+//! logged. And what every handler shares.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use http::header::{HeaderMap, HeaderValue};
+use http::{Request, Response};
+use hyper::body::Incoming;
+use isle_engine::{CallContext, Door, Engine};
+use isle_mcp::{McpHandler, PeerActor};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower_service::Service as _;
+
+use crate::guard::Guard;
+use crate::log::Line;
+
+/// The header by which our own command line makes itself known on the Unix socket, for the audit.
+const DOOR_HEADER: &str = "isle-door";
+
+/// The header by which a client notices, at no extra cost, that the daemon is of another version.
+const VERSION_HEADER: &str = "isle-version";
+
+/// What handlers share.
+pub(crate) struct Shared {
+    pub(crate) engine: Engine,
+    pub(crate) mcp: McpHandler,
+    pub(crate) version: String,
+    pub(crate) state_dir: PathBuf,
+    pub(crate) started_at: String,
+    /// Connections and what they became after an upgrade; counted to know when all have ended.
+    pub(crate) tasks: TaskTracker,
+    /// Firing it makes the server go down.
+    pub(crate) stop: CancellationToken,
+    /// Fires when the server goes down; streams end then.
+    pub(crate) closing: CancellationToken,
+}
+
+/// The router with what stands in front of it. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct App {
+    pub(crate) router: Router,
+    pub(crate) log_http: bool,
+}
+
+/// Through which listener a caller came, and as whom.
+#[derive(Debug, Clone)]
+pub(crate) struct Peer {
+    pub(crate) transport: PeerTransport,
+    pub(crate) actor: Arc<str>,
+}
+
+/// See [`Peer`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PeerTransport {
+    /// The Unix socket: our own user.
+    Unix,
+    /// TCP: whoever has the token.
+    Tcp,
+}
+
+impl Peer {
+    pub(crate) fn unix(uid: u32) -> Self {
+        Self { transport: PeerTransport::Unix, actor: format!("uid:{uid}").into() }
+    }
+
+    pub(crate) fn tcp() -> Self {
+        Self { transport: PeerTransport::Tcp, actor: "token:default".into() }
+    }
+
+    /// The context of a call that came with these headers.
+    pub(crate) fn context(&self, headers: &HeaderMap) -> CallContext {
+        let is_command_line = self.transport == PeerTransport::Unix
+            && headers.get(DOOR_HEADER).is_some_and(|door| door.as_bytes() == b"cli");
+        let door = if is_command_line { Door::Cli } else { Door::Http };
+        CallContext::new(door, self.actor.as_ref())
+    }
+}
+
+impl App {
+    /// Answers one request.
+    pub(crate) async fn answer(
+        &self,
+        request: Request<Incoming>,
+        peer: Peer,
+        guard: Option<&Guard>,
+    ) -> Response<Body> {
+        let line = self.log_http.then(|| Line::begin(request.method(), request.uri()));
+        let actor = line.is_some().then(|| peer.actor.clone());
+        let reply = self.admit(request, peer, guard).await;
+        if let (Some(line), Some(actor)) = (line, actor) {
+            line.end(&actor, reply.status());
+        }
+        reply
+    }
+
+    async fn admit(&self, request: Request<Incoming>, peer: Peer, guard: Option<&Guard>) -> Response<Body> {
+        let (mut parts, body) = request.into_parts();
+        let admitted = match guard.map(|guard| guard.check(&parts)).transpose() {
+            Ok(admitted) => admitted,
+            Err(refusal) => return *refusal,
+        };
+        parts.extensions.insert(PeerActor(peer.actor.clone()));
+        parts.extensions.insert(peer);
+        let Ok(mut reply) = self.router.clone().call(Request::from_parts(parts, Body::new(body))).await;
+        reply.headers_mut().insert(VERSION_HEADER, HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
+        if let Some(admitted) = admitted {
+            admitted.dress(&mut reply);
+        }
+        reply
+    }
+}

@@ -1,0 +1,210 @@
+//! One attached command: the socket's two directions beside the command's, until either side ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::response::IntoResponse;
+use bytes::{BufMut, Bytes, BytesMut};
+use futures::stream::{SplitSink, SplitStream};
+use futures::{SinkExt, StreamExt};
+use http::StatusCode;
+use http::header::HeaderMap;
+use isle_engine::engine::{Session, SessionEvent, SessionInput, SessionOutput};
+use isle_engine::{CallContext, Code, Error, Result};
+use tokio::time::Instant;
+
+use crate::app::{Peer, Shared};
+use crate::attach::messages::{AttachRequest, ClientMessage, ServerMessage, StdinEnd};
+use crate::reply::{self, Reply};
+use crate::strict_json;
+
+/// Files of a one-shot travel in the first message, so it may be larger than those that follow.
+const MAX_FIRST_MESSAGE: usize = 64 * 1024 * 1024;
+const MAX_MESSAGE: usize = 1024 * 1024;
+const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(30);
+/// While the socket is not read a lost client shows only in what is written to it.
+const PING_EVERY: Duration = Duration::from_secs(5);
+/// How long a client may take to read the last message.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+const STDIN: u8 = 1;
+const STDOUT: u8 = 2;
+const STDERR: u8 = 3;
+
+type Sink = SplitSink<WebSocket, Message>;
+
+/// Turns the request into a WebSocket.
+pub(crate) async fn upgrade(
+    State(shared): State<Arc<Shared>>,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+    socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Reply {
+    let socket = match socket {
+        Ok(socket) => socket,
+        Err(rejection) => {
+            let status = rejection.into_response().status();
+            let error = Error::new(Code::InvalidArgument, "this route is a WebSocket")
+                .next("open it with a WebSocket client, or use POST /v1/sandboxes/{sandbox}/exec");
+            return reply::error_with(
+                if status.is_client_error() { status } else { StatusCode::BAD_REQUEST },
+                &error,
+            );
+        }
+    };
+    let context = peer.context(&headers);
+    let running = shared.tasks.token();
+    socket.max_message_size(MAX_FIRST_MESSAGE).max_frame_size(MAX_FIRST_MESSAGE).on_upgrade(
+        move |socket| async move {
+            let (mut sink, mut stream) = socket.split();
+            let talk = converse(&shared, context, &mut sink, &mut stream);
+            let ended = tokio::select! {
+                ended = talk => ended,
+                () = shared.closing.cancelled() => Err(Error::new(
+                    Code::DaemonUnavailable, "the daemon is going down",
+                ).next("run the command again")),
+            };
+            // The client may be gone, or not read; neither may keep the daemon.
+            let _ = tokio::time::timeout(FAREWELL, async {
+                if let Err(error) = &ended {
+                    let _ = say(&mut sink, &ServerMessage::Error { error }).await;
+                }
+                let _ = sink.send(Message::Close(None)).await;
+            })
+            .await;
+            drop(running);
+        },
+    )
+}
+
+/// From the first message to the last. Dropping the session on the way out ends the command.
+async fn converse(
+    shared: &Shared,
+    context: CallContext,
+    sink: &mut Sink,
+    stream: &mut SplitStream<WebSocket>,
+) -> Result<()> {
+    let request = first_message(stream).await?.into_open()?;
+    let mut session: Session = shared.engine.open(context, request).await?;
+    say(sink, &ServerMessage::Started { run_id: &session.run_id }).await?;
+    let input = session.input.clone();
+    tokio::select! {
+        ended = send_output(&mut session.output, sink) => ended,
+        left = take_input(stream, &input) => left,
+    }
+}
+
+async fn first_message(stream: &mut SplitStream<WebSocket>) -> Result<AttachRequest> {
+    let refuse = |message: String| {
+        Error::new(Code::InvalidArgument, message).next("send the command as one JSON text message first")
+    };
+    let message = tokio::time::timeout(FIRST_MESSAGE_TIMEOUT, next_message(stream)).await;
+    let message = message.map_err(|_| refuse("no first message came in time".into()))??;
+    let Message::Text(text) = message else {
+        return Err(refuse("the first message is not text".into()));
+    };
+    let value = strict_json::parse(text.as_bytes())?;
+    serde_json::from_value(value)
+        .map_err(|error| refuse(format!("the first message cannot be read: {error}")))
+}
+
+/// The next message that is not part of keeping the connection alive.
+async fn next_message(stream: &mut SplitStream<WebSocket>) -> Result<Message> {
+    loop {
+        match stream.next().await {
+            Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+            Some(Ok(Message::Close(_))) | None => return Err(gone("the client closed the connection")),
+            Some(Ok(message)) => return Ok(message),
+            Some(Err(error)) => return Err(gone(&format!("the connection failed: {error}"))),
+        }
+    }
+}
+
+fn gone(message: &str) -> Error {
+    Error::new(Code::Cancelled, message).next("run the command again")
+}
+
+/// Output to the client, until the command ends.
+async fn send_output(output: &mut SessionOutput, sink: &mut Sink) -> Result<()> {
+    let mut ping = tokio::time::interval_at(Instant::now() + PING_EVERY, PING_EVERY);
+    loop {
+        let event = {
+            let mut next = std::pin::pin!(output.next());
+            loop {
+                tokio::select! {
+                    biased;
+                    event = &mut next => break event,
+                    _ = ping.tick() => send(sink, Message::Ping(Bytes::new())).await?,
+                }
+            }
+        };
+        match event {
+            Some(SessionEvent::Stdout(bytes)) => send(sink, frame(STDOUT, &bytes)).await?,
+            Some(SessionEvent::Stderr(bytes)) => send(sink, frame(STDERR, &bytes)).await?,
+            Some(SessionEvent::Ended(result)) => {
+                return say(sink, &ServerMessage::Ended { result: &result }).await;
+            }
+            None => return Err(Error::internal("the command's output ended without its result")),
+        }
+    }
+}
+
+/// Input from the client, until it goes away or breaks the rules.
+async fn take_input(stream: &mut SplitStream<WebSocket>, input: &SessionInput) -> Result<()> {
+    loop {
+        match next_message(stream).await? {
+            Message::Binary(bytes) => {
+                if bytes.len() > MAX_MESSAGE {
+                    return Err(Error::new(
+                        Code::TooLarge,
+                        format!("a message is larger than {MAX_MESSAGE} bytes"),
+                    )
+                    .next("send input in smaller pieces"));
+                }
+                if bytes.first() != Some(&STDIN) {
+                    return Err(Error::new(
+                        Code::InvalidArgument,
+                        "a binary message does not begin with 1 (stdin)",
+                    )
+                    .next("put the byte 1 before the input"));
+                }
+                // A command that has closed its input does not want it; that is no failure of ours.
+                let _ = input.stdin(bytes.slice(1..)).await;
+            }
+            Message::Text(text) => match read_text(&text)? {
+                ClientMessage::Stdin(StdinEnd::End) => drop(input.close_stdin().await),
+                ClientMessage::Resize(shape) => drop(input.resize(shape.into()).await),
+                ClientMessage::Signal(signal) => input.signal(signal).await?,
+            },
+            Message::Ping(_) | Message::Pong(_) | Message::Close(_) => {}
+        }
+    }
+}
+
+fn read_text(text: &str) -> Result<ClientMessage> {
+    let value = strict_json::parse(text.as_bytes())?;
+    serde_json::from_value(value).map_err(|error| {
+        Error::new(Code::InvalidArgument, format!("a message cannot be read: {error}"))
+            .next("send {\"stdin\": \"end\"}, {\"resize\": {\"rows\": …, \"columns\": …}} or {\"signal\": …}")
+    })
+}
+
+fn frame(kind: u8, payload: &[u8]) -> Message {
+    let mut bytes = BytesMut::with_capacity(payload.len() + 1);
+    bytes.put_u8(kind);
+    bytes.put_slice(payload);
+    Message::Binary(bytes.freeze())
+}
+
+async fn say(sink: &mut Sink, message: &ServerMessage<'_>) -> Result<()> {
+    let text = serde_json::to_string(message).map_err(Error::internal)?;
+    send(sink, Message::text(text)).await
+}
+
+async fn send(sink: &mut Sink, message: Message) -> Result<()> {
+    sink.send(message).await.map_err(|error| gone(&format!("the connection failed: {error}")))
+}

@@ -1,0 +1,169 @@
+//! Who may come in. The Unix socket is guarded by the kernel (file mode, peer credentials, see
+//! [`crate::accept`]). On TCP every request must name this server (`Host`), must not come from a
+//! foreign web page (`Origin`) and must carry the token; nothing but liveness is open. It is
+//! checked here for all routes, WebSocket and MCP included, before any of them sees the request.
+
+use http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, AUTHORIZATION,
+    HOST, HeaderMap, HeaderValue, ORIGIN, VARY,
+};
+use http::request::Parts;
+use http::{Method, Response, StatusCode};
+use isle_engine::{Code, Error};
+
+use crate::reply::{self, Reply};
+use crate::token::Token;
+
+const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
+
+/// The rules of one TCP listener.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    /// `None` only for the fixtures of [`crate::serve_open`].
+    token: Option<Token>,
+    hosts: Vec<String>,
+    origins: Vec<String>,
+    cors_origins: Vec<String>,
+}
+
+/// A request that may go on.
+#[derive(Debug, Default)]
+pub(crate) struct Admitted {
+    /// The origin the answer may be shown to.
+    cors_origin: Option<HeaderValue>,
+}
+
+impl Guard {
+    pub(crate) fn new(
+        token: Option<Token>,
+        port: u16,
+        allowed_hosts: &[String],
+        cors_origins: &[String],
+    ) -> Self {
+        let names = LOOPBACK.iter().map(|name| (*name).to_owned());
+        let names: Vec<String> =
+            names.chain(allowed_hosts.iter().map(|name| name.to_ascii_lowercase())).collect();
+        let mut hosts: Vec<String> = names.iter().map(|name| format!("{name}:{port}")).collect();
+        // A browser leaves out the port of the scheme.
+        if port == 80 {
+            hosts.extend(names.iter().cloned());
+        }
+        let origins = hosts.iter().map(|host| format!("http://{host}")).collect();
+        Self { token, hosts, origins, cors_origins: cors_origins.to_vec() }
+    }
+
+    /// Lets a request in, or answers it.
+    pub(crate) fn check(&self, parts: &Parts) -> Result<Admitted, Box<Reply>> {
+        let refuse = |error: Error| Box::new(reply::error(&error));
+        self.check_host(parts).map_err(refuse)?;
+        let admitted = self.check_origin(&parts.headers).map_err(refuse)?;
+        if parts.method == Method::OPTIONS && parts.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD) {
+            return Err(Box::new(admitted.preflight()));
+        }
+        if parts.uri.path() != "/healthz" {
+            self.check_token(&parts.headers).map_err(|error| {
+                let mut answer = reply::error(&error);
+                admitted.dress(&mut answer);
+                Box::new(answer)
+            })?;
+        }
+        Ok(admitted)
+    }
+
+    fn check_host(&self, parts: &Parts) -> Result<(), Error> {
+        let in_target = parts.uri.authority().map(http::uri::Authority::as_str);
+        let mut in_header = parts.headers.get_all(HOST).iter();
+        let host = match (in_target, in_header.next(), in_header.next()) {
+            (target, Some(header), None) => {
+                let header = header.to_str().ok();
+                // Two names for one server: no telling which of them was checked elsewhere.
+                if target.is_some() && target != header { None } else { header }
+            }
+            _ => None,
+        };
+        if host.is_some_and(|host| self.hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(host))) {
+            return Ok(());
+        }
+        Err(Error::new(Code::Forbidden, "the Host header does not name this server")
+            .detail("allowed", self.hosts.clone())
+            .next("address the server by one of the names in `details`, with its port")
+            .next("other names are allowed with `allowed_hosts` in the server's configuration"))
+    }
+
+    fn check_origin(&self, headers: &HeaderMap) -> Result<Admitted, Error> {
+        let mut origins = headers.get_all(ORIGIN).iter();
+        let origin = match (origins.next(), origins.next()) {
+            (None, _) => return Ok(Admitted::default()),
+            (Some(origin), None) => origin,
+            (Some(_), Some(_)) => return Err(foreign_origin()),
+        };
+        let text = origin.to_str().map_err(|_| foreign_origin())?;
+        if self.cors_origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(text)) {
+            return Ok(Admitted { cors_origin: Some(origin.clone()) });
+        }
+        if self.origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(text)) {
+            return Ok(Admitted::default());
+        }
+        Err(foreign_origin())
+    }
+
+    fn check_token(&self, headers: &HeaderMap) -> Result<(), Error> {
+        let Some(token) = &self.token else { return Ok(()) };
+        let bearer = headers.get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
+        let presented = bearer.or_else(|| headers.get("x-api-key").map(HeaderValue::as_bytes));
+        match presented {
+            Some(presented) if token.matches(presented) => Ok(()),
+            Some(_) => Err(unauthenticated("the token is wrong")),
+            None => Err(unauthenticated("the token is missing")),
+        }
+    }
+}
+
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, rest) = value.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| rest.trim_ascii())
+}
+
+fn unauthenticated(message: &str) -> Error {
+    Error::new(Code::Unauthenticated, message)
+        .next("send `Authorization: Bearer TOKEN` with the content of the `token` file in the daemon's state directory")
+}
+
+fn foreign_origin() -> Error {
+    Error::new(Code::Forbidden, "pages of this origin may not call the server")
+        .next("add the origin to `cors_origins` in the server's configuration if it is yours")
+}
+
+impl Admitted {
+    /// Adds to an answer what lets an allowed page read it.
+    pub(crate) fn dress(&self, reply: &mut Reply) {
+        let Some(origin) = &self.cors_origin else { return };
+        let headers = reply.headers_mut();
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+        headers.append(VARY, HeaderValue::from_static("origin"));
+        headers.insert(
+            ACCESS_CONTROL_EXPOSE_HEADERS,
+            HeaderValue::from_static("mcp-session-id, isle-run-id, isle-mode"),
+        );
+    }
+
+    /// The answer to a browser that asks before it sends.
+    fn preflight(&self) -> Reply {
+        let mut reply = Response::new(axum::body::Body::empty());
+        *reply.status_mut() = StatusCode::NO_CONTENT;
+        self.dress(&mut reply);
+        if self.cors_origin.is_some() {
+            let headers = reply.headers_mut();
+            headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, PUT, DELETE"));
+            headers.insert(
+                ACCESS_CONTROL_ALLOW_HEADERS,
+                HeaderValue::from_static(
+                    "authorization, content-type, accept, last-event-id, mcp-session-id, mcp-protocol-version, mcp-method, mcp-name, x-api-key",
+                ),
+            );
+            headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+        }
+        reply
+    }
+}

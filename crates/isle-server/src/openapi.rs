@@ -1,0 +1,271 @@
+//! The OpenAPI document, made from the registry, so that it cannot say anything else than what
+//! the routes do.
+
+use isle_engine::Code;
+use isle_engine::ops::{Entry, Method, Registry};
+use serde_json::{Map, Value, json};
+
+/// The whole document.
+pub(crate) fn document(registry: &Registry, version: &str) -> Value {
+    let mut paths = fixed_paths();
+    for entry in registry.entries() {
+        let path = format!("/v1{}", entry.route.path);
+        let method = match entry.route.method {
+            Method::Get => "get",
+            Method::Post => "post",
+            Method::Delete => "delete",
+        };
+        paths.entry(path).or_insert_with(|| json!({}))[method] = operation(entry);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "jsonSchemaDialect": "https://json-schema.org/draft/2020-12/schema",
+        "info": {
+            "title": "Isle",
+            "version": version,
+            "description": "Sandboxes for AI agents. On the Unix socket no token is needed; on TCP every request but /healthz carries one.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"}
+        },
+        "servers": [{"url": "/"}],
+        "security": [{"bearer": []}, {"api_key": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "api_key": {"type": "apiKey", "in": "header", "name": "X-API-Key"}
+            },
+            "schemas": {"Error": error_schema()},
+            "responses": {"Error": {
+                "description": "What went wrong: a code for programs, a sentence for people, and what to do next.",
+                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+            }}
+        }
+    })
+}
+
+fn error_schema() -> Value {
+    let codes: Vec<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
+    json!({
+        "type": "object",
+        "required": ["error"],
+        "properties": {"error": {
+            "type": "object",
+            "required": ["code", "message", "details", "retryable", "next_steps"],
+            "properties": {
+                "code": {"type": "string", "enum": codes},
+                "message": {"type": "string"},
+                "details": {"type": "object", "description": "Facts, such as the names that do exist."},
+                "retryable": {"type": "boolean", "description": "Whether the same call may succeed later."},
+                "next_steps": {"type": "array", "items": {"type": "string"}}
+            }
+        }}
+    })
+}
+
+fn operation(entry: &Entry) -> Value {
+    let schema: Value = entry.input_schema.clone().into();
+    let in_path = path_fields(entry.route.path);
+    let mut parameters: Vec<Value> =
+        in_path.iter().map(|name| parameter("path", name, &schema, true)).collect();
+    let mut operation = json!({
+        "operationId": entry.name,
+        "summary": entry.title,
+        "description": entry.description,
+        "responses": {
+            "200": {"description": "The result.", "content": {"application/json": {
+                "schema": Value::from(entry.output_schema.clone())
+            }}},
+            "default": {"$ref": "#/components/responses/Error"}
+        }
+    });
+    match entry.route.method {
+        Method::Post => {
+            let (schema, required) = body_schema(&schema, &in_path);
+            operation["requestBody"] =
+                json!({"required": required, "content": {"application/json": {"schema": schema}}});
+        }
+        Method::Get | Method::Delete => {
+            let required = required_fields(&schema);
+            let fields = schema["properties"].as_object().into_iter().flat_map(Map::keys);
+            parameters.extend(
+                fields
+                    .filter(|name| !in_path.contains(&name.as_str()))
+                    .map(|name| parameter("query", name, &schema, required.contains(&name.as_str()))),
+            );
+        }
+    }
+    if !parameters.is_empty() {
+        operation["parameters"] = Value::Array(parameters);
+    }
+    operation
+}
+
+/// The fields named in a path such as `/sandboxes/{sandbox}/exec`.
+fn path_fields(path: &str) -> Vec<&str> {
+    path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')).collect()
+}
+
+fn required_fields(schema: &Value) -> Vec<&str> {
+    schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+fn parameter(place: &str, name: &str, schema: &Value, required: bool) -> Value {
+    let mut field = without_null(&schema["properties"][name]);
+    let description = field.as_object_mut().and_then(|field| field.remove("description"));
+    let mut parameter = json!({"name": name, "in": place, "required": required});
+    if let Some(description) = description {
+        parameter["description"] = description;
+    }
+    // Objects have no agreed form in a query; they travel as JSON text.
+    if field["type"] == "object" {
+        parameter["content"] = json!({"application/json": {"schema": field}});
+    } else {
+        parameter["schema"] = field;
+    }
+    parameter
+}
+
+/// A field that may be null is simply left out of a query.
+fn without_null(field: &Value) -> Value {
+    let mut field = field.clone();
+    if let Some(kinds) = field["type"].as_array() {
+        let kinds: Vec<Value> = kinds.iter().filter(|kind| *kind != "null").cloned().collect();
+        field["type"] = match <[Value; 1]>::try_from(kinds) {
+            Ok([kind]) => kind,
+            Err(kinds) => Value::Array(kinds),
+        };
+    }
+    if let Some(fields) = field.as_object_mut()
+        && fields.get("default").is_some_and(Value::is_null)
+    {
+        fields.remove("default");
+    }
+    if field.is_null() { json!({"type": "string"}) } else { field }
+}
+
+/// The input without what stands in the path, and whether anything of it must be there.
+fn body_schema(schema: &Value, in_path: &[&str]) -> (Value, bool) {
+    let mut schema = schema.clone();
+    if let Some(fields) = schema["properties"].as_object_mut() {
+        fields.retain(|name, _| !in_path.contains(&name.as_str()));
+    }
+    let required: Vec<Value> = required_fields(&schema)
+        .into_iter()
+        .filter(|name| !in_path.contains(name))
+        .map(Value::from)
+        .collect();
+    let is_required = !required.is_empty();
+    if let Some(object) = schema.as_object_mut() {
+        object.remove("required");
+        if is_required {
+            object.insert("required".into(), Value::Array(required));
+        }
+    }
+    (schema, is_required)
+}
+
+/// What is served besides operations.
+fn fixed_paths() -> Map<String, Value> {
+    let error = json!({"$ref": "#/components/responses/Error"});
+    let status =
+        json!({"type": "object", "required": ["status"], "properties": {"status": {"type": "string"}}});
+    let answer = |description: &str, schema: Value| json!({"description": description, "content": {"application/json": {"schema": schema}}});
+    let events = json!({"description": "Events `started`, `stdout`, `stderr`, `lost` and, last, `ended`; data is JSON, ids count up.",
+        "content": {"text/event-stream": {"schema": {"type": "object", "description": "One event.",
+            "required": ["id", "event", "data"], "properties": {"id": {"type": "string"}, "data": {"type": "string"},
+                "event": {"type": "string", "enum": ["started", "stdout", "stderr", "lost", "ended"]}}}}}});
+    let sandbox = json!({"name": "sandbox", "in": "path", "required": true, "schema": {"type": "string"}});
+    let file = |mode: bool| {
+        let mut parameters = vec![
+            sandbox.clone(),
+            json!({"name": "path", "in": "query", "required": true, "schema": {"type": "string"},
+                "description": "Path in the sandbox: relative to /workspace, or absolute."}),
+            json!({"name": "user", "in": "query", "required": false, "schema": {"type": "string", "enum": ["sandbox", "root"]}}),
+        ];
+        if mode {
+            parameters.push(json!({"name": "mode", "in": "query", "required": false, "description": "Octal; 644 when absent.",
+                "schema": {"type": "string", "pattern": "^0?[0-7]{1,3}$"}}));
+        }
+        Value::Array(parameters)
+    };
+    let binary = json!({"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}});
+    let paths = json!({
+        "/healthz": {"get": {"operationId": "healthz", "summary": "Is it alive", "security": [],
+            "responses": {"200": answer("It is.", status.clone()), "default": error}}},
+        "/readyz": {"get": {"operationId": "readyz", "summary": "Does it take calls",
+            "responses": {"200": answer("It does.", status.clone()), "default": error}}},
+        "/openapi.json": {"get": {"operationId": "openapi", "summary": "This document",
+            "responses": {"200": answer("OpenAPI 3.1.", json!({"type": "object"})), "default": error}}},
+        "/v1/version": {"get": {"operationId": "version", "summary": "What runs here",
+            "responses": {"200": answer("Version, process, start, state directory.", json!({
+                "type": "object", "required": ["version", "pid", "started_at", "state_dir", "api"],
+                "properties": {"version": {"type": "string"}, "pid": {"type": "integer"}, "started_at": {"type": "string"},
+                    "state_dir": {"type": "string"}, "api": {"type": "integer"}}})), "default": error}}},
+        "/v1/shutdown": {"post": {"operationId": "shutdown", "summary": "End the daemon",
+            "description": "Through the Unix socket only. Named sandboxes live on.",
+            "responses": {"202": answer("It goes down.", status), "default": error}}},
+        "/v1/sandboxes/{sandbox}/files/content": {
+            "get": {"operationId": "read_file_content", "summary": "Read a whole file", "parameters": file(false),
+                "responses": {"200": {"description": "Its bytes.", "content": binary}, "default": error}},
+            "put": {"operationId": "write_file_content", "summary": "Write a whole file",
+                "description": "Nothing is visible in the sandbox until all of it arrived.", "parameters": file(true),
+                "requestBody": {"required": true, "content": binary},
+                "responses": {"200": answer("Where and how large it is.", json!({"type": "object", "required": ["path", "size"],
+                    "properties": {"path": {"type": "string"}, "size": {"type": "integer"}}})), "default": error}}},
+        "/v1/sandboxes/{sandbox}/exec/stream": {"post": {"operationId": "exec_stream",
+            "summary": "Run a command and follow it",
+            "description": "Takes the arguments of `exec` but `wait`. The run goes on when the client leaves; /v1/runs/{run_id}/events takes it up again.",
+            "parameters": [sandbox],
+            "requestBody": {"required": true, "content": {"application/json": {"schema": {"type": "object"}}}},
+            "responses": {"200": events, "default": error}}},
+        "/v1/runs/{run_id}/events": {"get": {"operationId": "follow_run", "summary": "Follow a run",
+            "parameters": [
+                {"name": "run_id", "in": "path", "required": true, "schema": {"type": "string"}},
+                {"name": "after", "in": "query", "required": false, "schema": {"type": "integer", "minimum": 0},
+                    "description": "Id of the last event seen; the header Last-Event-ID says the same."}],
+            "responses": {"200": events, "204": {"description": "It has ended and there is nothing more."}, "default": error}}},
+        "/v1/attach": {"get": {"operationId": "attach", "summary": "An interactive command over a WebSocket",
+            "responses": {"101": {"description": "The WebSocket."}, "default": error}}}
+    });
+    match paths {
+        Value::Object(paths) => paths,
+        _ => Map::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nullable_field_is_an_optional_parameter_of_its_plain_type() {
+        let field = json!({"type": ["integer", "null"], "default": null, "description": "d"});
+        assert_eq!(without_null(&field), json!({"type": "integer", "description": "d"}));
+    }
+
+    #[test]
+    fn fields_of_the_path_are_not_asked_for_again_in_the_body() {
+        let schema = json!({"type": "object", "required": ["a", "b"], "properties": {"a": {}, "b": {}}});
+        let (body, required) = body_schema(&schema, &["a"]);
+        assert_eq!(body, json!({"type": "object", "required": ["b"], "properties": {"b": {}}}));
+        assert!(required);
+        assert!(!body_schema(&schema, &["a", "b"]).1);
+    }
+
+    #[test]
+    fn every_route_answers_errors_in_the_same_shape_and_has_its_own_id() {
+        let document = document(&Registry::standard(), "1");
+        let mut seen = Vec::new();
+        for (path, methods) in document["paths"].as_object().unwrap() {
+            for (method, operation) in methods.as_object().unwrap() {
+                assert_eq!(
+                    operation["responses"]["default"]["$ref"], "#/components/responses/Error",
+                    "{method} {path}"
+                );
+                let id = operation["operationId"].as_str().unwrap().to_owned();
+                assert!(!seen.contains(&id), "{id} twice");
+                seen.push(id);
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Runs as server-sent events. Every event has an id; a client that lost its connection goes on
+//! after the last one it saw.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use bytes::Bytes;
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::request::Parts;
+use http::{Response, StatusCode};
+use isle_engine::engine::{RunEvent, RunEventKind};
+use isle_engine::values::RunId;
+use isle_engine::{Code, Error, Result};
+use isle_mcp::Outlive;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::app::Shared;
+use crate::query;
+use crate::reply::{self, Reply};
+use crate::routes::operations::{self, path_texts, peer};
+
+const HEARTBEAT: Duration = Duration::from_secs(15);
+const RUN_HEADER: &str = "isle-run-id";
+
+/// `GET /v1/runs/{run_id}/events`
+pub(crate) async fn follow(State(shared): State<Arc<Shared>>, request: Request) -> Reply {
+    let (mut parts, _) = request.into_parts();
+    match followed(&shared, &mut parts).await {
+        Ok(reply) => reply,
+        Err(error) => reply::error(&error),
+    }
+}
+
+async fn followed(shared: &Shared, parts: &mut Parts) -> Result<Reply> {
+    let mut texts = path_texts(parts).await?;
+    let run: RunId = texts.pop().map(|(_, value)| value).unwrap_or_default().parse()?;
+    let mut after =
+        parts.headers.get("last-event-id").map(|id| parse_position(id.to_str().unwrap_or_default()));
+    for (name, value) in query::pairs(parts.uri.query().unwrap_or_default())? {
+        if name != "after" {
+            return Err(Error::new(Code::InvalidArgument, format!("there is no argument {name:?} here"))
+                .next("use `after` with the id of the last event you saw"));
+        }
+        after.get_or_insert_with(|| parse_position(&value));
+    }
+    stream_of(shared, &run, after.transpose()?.unwrap_or(0))
+}
+
+fn parse_position(text: &str) -> Result<u64> {
+    text.parse().map_err(|_| {
+        Error::new(Code::InvalidArgument, format!("{text:?} is not the id of an event"))
+            .next("give the id of the last event you saw, or 0")
+    })
+}
+
+/// `POST /v1/sandboxes/{sandbox}/exec/stream`: like `exec`, answered with its events.
+pub(crate) async fn exec_stream(State(shared): State<Arc<Shared>>, request: Request) -> Reply {
+    let (mut parts, body) = request.into_parts();
+    let schema = match shared.engine.registry().get("exec") {
+        Ok(entry) => Value::from(entry.input_schema.clone()),
+        Err(error) => return reply::error(&error),
+    };
+    let input = match operations::input(&schema, &mut parts, body).await {
+        Ok(input) => input,
+        Err(refusal) => return refusal.into_reply(),
+    };
+    match started(&shared, &parts, input).await {
+        Ok(reply) => reply,
+        Err(error) => reply::error(&error),
+    }
+}
+
+async fn started(shared: &Shared, parts: &Parts, mut input: Value) -> Result<Reply> {
+    if input.get("wait").is_some_and(|wait| !wait.is_null()) {
+        return Err(
+            Error::new(Code::InvalidArgument, "`wait` has no meaning in a stream").next("leave it out")
+        );
+    }
+    input["wait"] = json!("0s");
+    let context = peer(parts)?.context(&parts.headers);
+    let engine = shared.engine.clone();
+    let run = Outlive::new(async move { engine.call(context, "exec", input).await }).await?;
+    let run: RunId = run["run_id"].as_str().unwrap_or_default().parse()?;
+    stream_of(shared, &run, 0)
+}
+
+fn stream_of(shared: &Shared, run: &RunId, after: u64) -> Result<Reply> {
+    let mut events = shared.engine.follow(run, after)?;
+    // A browser asks again after every end unless it is told that there is nothing more.
+    let events = match events.next().now_or_never() {
+        Some(None) => {
+            let mut reply = Response::new(Body::empty());
+            *reply.status_mut() = StatusCode::NO_CONTENT;
+            return Ok(reply);
+        }
+        Some(Some(first)) => stream::iter([first]).chain(events).boxed(),
+        None => events,
+    };
+    let mut reply = Response::new(Body::from_stream(encoded(run.clone(), events, shared.closing.clone())));
+    let headers = reply.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Ok(id) = HeaderValue::from_str(run.as_str()) {
+        headers.insert(RUN_HEADER, id);
+    }
+    Ok(reply)
+}
+
+/// Events as text, with a comment now and then so that a broken connection is noticed.
+fn encoded(
+    run: RunId,
+    events: BoxStream<'static, RunEvent>,
+    shutdown: CancellationToken,
+) -> impl futures::Stream<Item = Result<Bytes, Infallible>> {
+    stream::unfold(Some((run, events, shutdown)), |state| async move {
+        let (run, mut events, shutdown) = state?;
+        tokio::select! {
+            biased;
+            event = events.next() => {
+                let event = event?;
+                let text = Bytes::from(encode(&run, &event));
+                let is_last = matches!(event.kind, RunEventKind::Ended(_));
+                Some((Ok(text), (!is_last).then_some((run, events, shutdown))))
+            }
+            () = shutdown.cancelled() => None,
+            () = tokio::time::sleep(HEARTBEAT) => {
+                Some((Ok(Bytes::from_static(b": beat\n\n")), Some((run, events, shutdown))))
+            }
+        }
+    })
+}
+
+fn encode(run: &RunId, event: &RunEvent) -> String {
+    let (name, data) = match &event.kind {
+        RunEventKind::Started => ("started", json!({ "run_id": run })),
+        RunEventKind::Stdout(text) => ("stdout", json!({ "data": text })),
+        RunEventKind::Stderr(text) => ("stderr", json!({ "data": text })),
+        RunEventKind::Lost(bytes) => ("lost", json!({ "bytes": bytes })),
+        RunEventKind::Ended(result) => ("ended", json!(result)),
+    };
+    // JSON text has no line breaks of its own, so one data line is enough.
+    format!("id: {}\nevent: {name}\ndata: {data}\n\n", event.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_block_whatever_the_output_contains() {
+        let run = RunId::fresh();
+        let event = RunEvent { id: 7, kind: RunEventKind::Stdout("a\n\nid: 9\r\n".into()) };
+        assert_eq!(encode(&run, &event), "id: 7\nevent: stdout\ndata: {\"data\":\"a\\n\\nid: 9\\r\\n\"}\n\n");
+    }
+
+    #[tokio::test]
+    async fn a_stream_ends_with_its_last_event_or_with_the_server() {
+        let lost = || RunEvent { id: 1, kind: RunEventKind::Lost(3) };
+        let shutdown = CancellationToken::new();
+        let open = stream::iter([lost()]).chain(stream::pending()).boxed();
+        let mut texts = encoded(RunId::fresh(), open, shutdown.clone()).boxed();
+        assert_eq!(&texts.next().await.unwrap().unwrap()[..], b"id: 1\nevent: lost\ndata: {\"bytes\":3}\n\n");
+        shutdown.cancel();
+        assert!(texts.next().await.is_none());
+    }
+}

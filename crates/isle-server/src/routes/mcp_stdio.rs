@@ -1,0 +1,61 @@
+//! The byte pipe of `isle mcp`: an HTTP/1.1 upgrade, after which the connection is an MCP session
+//! as on stdio. On the Unix socket only; over the network there is `/mcp`.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use http::header::{CONNECTION, HeaderValue, UPGRADE};
+use http::{Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use isle_engine::{Code, Error};
+
+use crate::app::{PeerTransport, Shared};
+use crate::reply::{self, Reply};
+use crate::routes::operations::peer;
+
+const PROTOCOL: &str = "isle-mcp";
+
+pub(crate) async fn upgrade(State(shared): State<Arc<Shared>>, mut request: Request) -> Reply {
+    let on_upgrade = hyper::upgrade::on(&mut request);
+    let (parts, _) = request.into_parts();
+    let peer = match peer(&parts) {
+        Ok(peer) if peer.transport == PeerTransport::Unix => peer.clone(),
+        Ok(_) => {
+            let error = Error::new(Code::Forbidden, "the MCP byte pipe is on the Unix socket only")
+                .next("over the network speak MCP at /mcp");
+            return reply::error(&error);
+        }
+        Err(error) => return reply::error(&error),
+    };
+    let asks = parts
+        .headers
+        .get(UPGRADE)
+        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(PROTOCOL.as_bytes()));
+    if !asks {
+        let error = Error::new(Code::InvalidArgument, "this route is an upgrade to `isle-mcp`")
+            .next("send `Connection: Upgrade` and `Upgrade: isle-mcp`, as `isle mcp` does");
+        let mut reply = reply::error_with(StatusCode::UPGRADE_REQUIRED, &error);
+        reply.headers_mut().insert(UPGRADE, HeaderValue::from_static(PROTOCOL));
+        return reply;
+    }
+    shared.clone().tasks.spawn(async move {
+        let stream = match on_upgrade.await {
+            Ok(upgraded) => TokioIo::new(upgraded),
+            Err(error) => {
+                tracing::debug!(%error, "a connection ended before it became an MCP session");
+                return;
+            }
+        };
+        if let Err(error) =
+            isle_mcp::serve_stream(&shared.mcp, stream, &peer.actor, shared.closing.clone()).await
+        {
+            tracing::debug!(%error, "an MCP session ended early");
+        }
+    });
+    let mut reply = Response::new(Body::empty());
+    *reply.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    reply.headers_mut().insert(UPGRADE, HeaderValue::from_static(PROTOCOL));
+    reply
+}

@@ -1,0 +1,74 @@
+//! The router: the registry's operations below `/v1`, and the few routes that are no operations.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::{MethodFilter, MethodRouter, get, on, post};
+use http::StatusCode;
+use isle_engine::{Code, Error};
+use isle_mcp::{HttpOptions, http_service};
+
+use crate::app::Shared;
+use crate::reply::{self, Reply};
+use crate::{attach, openapi};
+
+mod events;
+mod files;
+mod health;
+mod mcp_stdio;
+mod operations;
+
+pub(crate) use files::parse_user;
+
+/// Largest JSON body.
+pub(crate) const MAX_BODY: usize = 8 * 1024 * 1024;
+
+pub(crate) fn router(shared: &Arc<Shared>) -> Router {
+    let mut routes: BTreeMap<String, MethodRouter<Arc<Shared>>> = BTreeMap::new();
+    let mut add = |path: String, methods: MethodRouter<Arc<Shared>>| {
+        let known = routes.remove(&path).unwrap_or_default();
+        routes.insert(path, known.merge(methods));
+    };
+    for entry in shared.engine.registry().entries() {
+        let (path, methods) = operations::route(entry);
+        add(path, methods);
+    }
+    add("/v1/sandboxes/{sandbox}/files/content".into(), get(files::read).put(files::write));
+    add("/v1/sandboxes/{sandbox}/exec/stream".into(), post(events::exec_stream));
+    add("/v1/runs/{run_id}/events".into(), get(events::follow));
+    add("/v1/attach".into(), get(attach::upgrade));
+    add("/v1/mcp-stdio".into(), on(MethodFilter::GET, mcp_stdio::upgrade));
+    add("/v1/version".into(), get(health::version));
+    add("/v1/shutdown".into(), post(health::shutdown));
+    add("/healthz".into(), get(health::alive));
+    add("/readyz".into(), get(health::ready));
+    let document =
+        bytes::Bytes::from(openapi::document(shared.engine.registry(), &shared.version).to_string());
+    add("/openapi.json".into(), get(async move || reply::bytes_with(StatusCode::OK, document.clone())));
+
+    let options = HttpOptions { shutdown: shared.closing.clone(), max_body_bytes: MAX_BODY };
+    let mcp = http_service(shared.mcp.clone(), options);
+    let router =
+        routes.into_iter().fold(Router::new(), |router, (path, methods)| router.route(&path, methods));
+    router
+        .route_service("/mcp", mcp)
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(shared.clone())
+}
+
+async fn unknown_route(uri: http::Uri) -> Reply {
+    let path = isle_mcp::shorten(uri.path(), 200);
+    reply::error(
+        &Error::new(Code::OperationNotFound, format!("there is no route {path}"))
+            .next("GET /openapi.json lists the routes"),
+    )
+}
+
+async fn wrong_method(method: http::Method, uri: http::Uri) -> Reply {
+    let path = isle_mcp::shorten(uri.path(), 200);
+    let error = Error::new(Code::InvalidArgument, format!("{path} does not answer {method}"))
+        .next("use one of the methods in the Allow header; GET /openapi.json lists the routes");
+    reply::error_with(StatusCode::METHOD_NOT_ALLOWED, &error)
+}

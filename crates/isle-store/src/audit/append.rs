@@ -1,0 +1,78 @@
+//! Adding to the chain: the row and the new head, in the transaction of what they speak of.
+
+use rusqlite::{Connection, params};
+
+use crate::audit::encode::Fields;
+use crate::audit::{AuditEntry, Head, Key};
+use crate::connection::Draft;
+use crate::error::StoreError;
+use crate::store::Store;
+
+impl Store {
+    /// Puts an entry on record. Answers its place in the chain.
+    pub fn append_audit(&self, entry: &AuditEntry) -> Result<u64, StoreError> {
+        self.write(|writer| writer.transaction(|connection, draft| append(connection, draft, entry)))
+    }
+}
+
+/// Appends within a transaction.
+pub(crate) fn append(
+    connection: &Connection,
+    draft: &mut Draft<'_>,
+    entry: &AuditEntry,
+) -> Result<u64, StoreError> {
+    let last = draft.head.as_ref().unwrap_or(&draft.chain.head);
+    let detail = entry.detail.to_string();
+    let seq = last.seq + 1;
+    let fields = Fields {
+        time_ms: entry.time_ms,
+        actor: &entry.actor,
+        door: &entry.door,
+        action: &entry.action,
+        sandbox: entry.sandbox.as_deref(),
+        run: entry.run.as_deref(),
+        detail: &detail,
+        prev_hash: &last.hash,
+    };
+    let hash = fields.hash(seq);
+    connection
+        .prepare_cached(
+            "INSERT INTO audit (seq, time_ms, actor, door, action, sandbox, run, detail, prev_hash, hash)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        )?
+        .execute(params![
+            place(seq),
+            fields.time_ms,
+            fields.actor,
+            fields.door,
+            fields.action,
+            fields.sandbox,
+            fields.run,
+            fields.detail,
+            fields.prev_hash,
+            hash,
+        ])?;
+    let head = Head { seq, hash, taint: last.taint.clone() };
+    save_head(connection, &draft.chain.key, &head)?;
+    draft.head = Some(head);
+    Ok(seq)
+}
+
+/// Writes the head and its seal.
+pub(super) fn save_head(connection: &Connection, key: &Key, head: &Head) -> Result<(), StoreError> {
+    let taint = head.taint.as_ref().map(serde_json::to_string).transpose()?;
+    let code = key.seal(head.seq, &head.hash, taint.as_deref());
+    connection
+        .prepare_cached(
+            "INSERT INTO audit_head (only, seq, hash, taint, mac) VALUES (1, ?1, ?2, ?3, ?4)
+             ON CONFLICT (only) DO UPDATE SET seq = excluded.seq, hash = excluded.hash,
+                 taint = excluded.taint, mac = excluded.mac",
+        )?
+        .execute(params![place(head.seq), head.hash, taint, code])?;
+    Ok(())
+}
+
+/// A place in the chain as SQLite counts.
+pub(super) fn place(seq: u64) -> i64 {
+    i64::try_from(seq).unwrap_or(i64::MAX)
+}

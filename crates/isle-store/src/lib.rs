@@ -1,0 +1,24 @@
+//! What Isle remembers between two starts: sandboxes, runs, the audit chain and a few facts, in one
+//! SQLite file. Calls are synchronous and short, so that async code makes them inline: one writer,
+//! one reader, prepared statements, and every `fsync` on a thread of its own.
+
+mod audit;
+mod checkpoint;
+mod clock;
+mod connection;
+mod error;
+mod evict;
+mod facts;
+mod files;
+mod open;
+mod rows;
+mod runs;
+mod sandboxes;
+mod schema;
+mod store;
+
+pub use audit::{AuditEntry, AuditFault, AuditFilter, AuditKey, AuditProblem, AuditRow, AuditVerdict};
+pub use clock::{boot_clock_ms, boot_id, wall_clock_ms};
+pub use error::StoreError;
+pub use rows::{RunEnd, RunFilter, RunOutput, RunRow, SandboxChange, SandboxRow};
+pub use store::Store;

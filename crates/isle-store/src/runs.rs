@@ -1,0 +1,277 @@
+//! Runs: begun before the command starts, ended once and for all, together with their audit row.
+
+use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
+
+use crate::audit::{AuditEntry, append};
+use crate::error::{StoreError, violates_unique};
+use crate::rows::{RunEnd, RunFilter, RunOutput, RunRow};
+use crate::store::Store;
+
+const COLUMNS: &str = "id, sandbox_id, sandbox_name, door, actor, kind, command, started_at_ms, state, \
+     exit_code, signal, duration_ms, cpu_us, peak_rss_kib, stdout_bytes, stderr_bytes, ended_at_ms, note, \
+     violations";
+
+impl Store {
+    /// Records a run before its command starts.
+    pub fn begin_run(&self, row: &RunRow) -> Result<(), StoreError> {
+        check_kind(&row.kind)?;
+        check_state(&row.state)?;
+        let violations = row.violations.to_string();
+        self.write(|writer| {
+            let mut statement = writer.connection.prepare_cached(
+                "INSERT INTO runs (id, sandbox_id, sandbox_name, door, actor, kind, command, started_at_ms,
+                     state, exit_code, signal, duration_ms, cpu_us, peak_rss_kib, stdout_bytes, stderr_bytes,
+                     ended_at_ms, note, violations)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
+            )?;
+            let inserted = statement.execute(params![
+                row.id,
+                row.sandbox_id,
+                row.sandbox_name,
+                row.door,
+                row.actor,
+                row.kind,
+                row.command,
+                row.started_at_ms,
+                row.state,
+                row.exit_code,
+                row.signal,
+                row.duration_ms.map(integer),
+                row.cpu_us.map(integer),
+                row.peak_rss_kib.map(integer),
+                integer(row.stdout_bytes),
+                integer(row.stderr_bytes),
+                row.ended_at_ms,
+                row.note,
+                violations,
+            ]);
+            match inserted {
+                Ok(_) => Ok(()),
+                Err(error) if violates_unique(&error, "runs.id") => {
+                    Err(StoreError::DuplicateId { id: row.id.clone() })
+                }
+                Err(error) => Err(error.into()),
+            }
+        })
+    }
+
+    /// Ends a run: its record, its output and its audit row, all or nothing. A run ends once.
+    pub fn finish_run(&self, id: &str, end: &RunEnd, audit: &AuditEntry) -> Result<(), StoreError> {
+        check_state(&end.state)?;
+        if is_open(&end.state) {
+            return Err(unknown_state(&end.state, "final state of a run"));
+        }
+        let violations = end.violations.to_string();
+        self.write(|writer| {
+            writer.transaction(|connection, draft| {
+                let seq = close_row(connection, id, end, &violations)?;
+                if !end.output.is_empty() {
+                    keep_output(connection, seq, &end.output)?;
+                }
+                append(connection, draft, audit)?;
+                Ok(())
+            })
+        })
+    }
+
+    /// One run, when it is recorded.
+    pub fn run(&self, id: &str) -> Result<Option<RunRow>, StoreError> {
+        self.read(|connection| {
+            let mut statement =
+                connection.prepare_cached(&format!("SELECT {COLUMNS} FROM runs WHERE id = ?1"))?;
+            let mut rows = statement.query(params![id])?;
+            rows.next()?.map(run_row).transpose()
+        })
+    }
+
+    /// Runs, newest first.
+    pub fn runs(&self, filter: &RunFilter) -> Result<Vec<RunRow>, StoreError> {
+        self.read(|connection| {
+            let before = match &filter.before {
+                Some(id) => Some(seq_of(connection, id)?),
+                None => None,
+            };
+            let mut conditions = vec!["1"];
+            let mut values: Vec<(&str, &dyn ToSql)> = vec![(":limit", &filter.limit)];
+            if let Some(before) = &before {
+                conditions.push("seq < :before");
+                values.push((":before", before));
+            }
+            if let Some(sandbox) = &filter.sandbox {
+                conditions.push("sandbox_name = :sandbox");
+                values.push((":sandbox", sandbox));
+            }
+            if let Some(state) = &filter.state {
+                conditions.push("state = :state");
+                values.push((":state", state));
+            }
+            let text = format!(
+                "SELECT {COLUMNS} FROM runs WHERE {} ORDER BY seq DESC LIMIT :limit",
+                conditions.join(" AND ")
+            );
+            let mut statement = connection.prepare_cached(&text)?;
+            let mut rows = statement.query(values.as_slice())?;
+            let mut runs = Vec::new();
+            while let Some(row) = rows.next()? {
+                runs.push(run_row(row)?);
+            }
+            Ok(runs)
+        })
+    }
+
+    /// Runs that were begun and never ended, oldest first.
+    pub fn unfinished_runs(&self) -> Result<Vec<RunRow>, StoreError> {
+        self.read(|connection| {
+            let mut statement = connection.prepare_cached(&format!(
+                "SELECT {COLUMNS} FROM runs WHERE state IN ('queued', 'running') ORDER BY seq"
+            ))?;
+            let mut rows = statement.query([])?;
+            let mut runs = Vec::new();
+            while let Some(row) = rows.next()? {
+                runs.push(run_row(row)?);
+            }
+            Ok(runs)
+        })
+    }
+
+    /// What is kept of an ended run's output; `None` when the run is unknown or has not ended.
+    pub fn run_output(&self, id: &str) -> Result<Option<RunOutput>, StoreError> {
+        self.read(|connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT state, stdout_head, stdout_tail, stderr_head, stderr_tail
+                 FROM runs LEFT JOIN run_outputs ON run_seq = seq WHERE id = ?1",
+            )?;
+            let mut rows = statement.query(params![id])?;
+            let Some(row) = rows.next()? else { return Ok(None) };
+            if is_open(&row.get::<_, String>(0)?) {
+                return Ok(None);
+            }
+            let part = |column| row.get::<_, Option<Vec<u8>>>(column).map(Option::unwrap_or_default);
+            Ok(Some(RunOutput {
+                stdout_head: part(1)?,
+                stdout_tail: part(2)?,
+                stderr_head: part(3)?,
+                stderr_tail: part(4)?,
+            }))
+        })
+    }
+}
+
+fn close_row(connection: &Connection, id: &str, end: &RunEnd, violations: &str) -> Result<i64, StoreError> {
+    let mut statement = connection.prepare_cached(
+        "UPDATE runs SET state = ?2, exit_code = ?3, signal = ?4, duration_ms = ?5, cpu_us = ?6,
+             peak_rss_kib = ?7, stdout_bytes = ?8, stderr_bytes = ?9, ended_at_ms = ?10, note = ?11,
+             violations = ?12
+         WHERE id = ?1 AND state IN ('queued', 'running') RETURNING seq",
+    )?;
+    let mut rows = statement.query(params![
+        id,
+        end.state,
+        end.exit_code,
+        end.signal,
+        end.duration_ms.map(integer),
+        end.cpu_us.map(integer),
+        end.peak_rss_kib.map(integer),
+        integer(end.stdout_bytes),
+        integer(end.stderr_bytes),
+        end.ended_at_ms,
+        end.note,
+        violations,
+    ])?;
+    if let Some(row) = rows.next()? {
+        return Ok(row.get(0)?);
+    }
+    let state: Option<String> = connection
+        .query_row("SELECT state FROM runs WHERE id = ?1", params![id], |row| row.get(0))
+        .optional()?;
+    match state {
+        Some(state) => Err(StoreError::AlreadyFinished { id: id.to_owned(), state }),
+        None => Err(StoreError::RunNotFound { id: id.to_owned() }),
+    }
+}
+
+fn keep_output(connection: &Connection, seq: i64, output: &RunOutput) -> Result<(), StoreError> {
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO run_outputs (run_seq, stdout_head, stdout_tail, stderr_head, stderr_tail)
+         VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?;
+    statement.execute(params![
+        seq,
+        output.stdout_head,
+        output.stdout_tail,
+        output.stderr_head,
+        output.stderr_tail
+    ])?;
+    Ok(())
+}
+
+fn seq_of(connection: &Connection, id: &str) -> Result<i64, StoreError> {
+    connection
+        .prepare_cached("SELECT seq FROM runs WHERE id = ?1")?
+        .query_row(params![id], |row| row.get(0))
+        .optional()?
+        .ok_or_else(|| StoreError::RunNotFound { id: id.to_owned() })
+}
+
+fn run_row(row: &Row<'_>) -> Result<RunRow, StoreError> {
+    let unsigned = |column: usize| -> rusqlite::Result<Option<u64>> {
+        Ok(row.get::<_, Option<i64>>(column)?.map(|value| u64::try_from(value).unwrap_or(0)))
+    };
+    Ok(RunRow {
+        id: row.get(0)?,
+        sandbox_id: row.get(1)?,
+        sandbox_name: row.get(2)?,
+        door: row.get(3)?,
+        actor: row.get(4)?,
+        kind: row.get(5)?,
+        command: row.get(6)?,
+        started_at_ms: row.get(7)?,
+        state: row.get(8)?,
+        exit_code: row.get(9)?,
+        signal: row.get(10)?,
+        duration_ms: unsigned(11)?,
+        cpu_us: unsigned(12)?,
+        peak_rss_kib: unsigned(13)?,
+        stdout_bytes: unsigned(14)?.unwrap_or(0),
+        stderr_bytes: unsigned(15)?.unwrap_or(0),
+        ended_at_ms: row.get(16)?,
+        note: row.get(17)?,
+        violations: serde_json::from_str(row.get_ref(18)?.as_str().map_err(rusqlite::Error::from)?)?,
+    })
+}
+
+/// SQLite's integers are signed; nothing counted here comes near the difference.
+fn integer(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn is_open(state: &str) -> bool {
+    matches!(state, "queued" | "running")
+}
+
+fn check_kind(kind: &str) -> Result<(), StoreError> {
+    match kind {
+        "exec" | "run_code" | "session" => Ok(()),
+        other => Err(StoreError::UnknownWord {
+            what: "kind of run",
+            value: other.to_owned(),
+            known: "exec, run_code, session",
+        }),
+    }
+}
+
+fn check_state(state: &str) -> Result<(), StoreError> {
+    match state {
+        "queued" | "running" | "completed" | "failed" | "timed_out" | "oom_killed" | "killed"
+        | "cancelled" | "lost" => Ok(()),
+        other => Err(unknown_state(other, "state of a run")),
+    }
+}
+
+fn unknown_state(state: &str, what: &'static str) -> StoreError {
+    StoreError::UnknownWord {
+        what,
+        value: state.to_owned(),
+        known: "queued, running (open); completed, failed, timed_out, oom_killed, killed, cancelled, lost (final)",
+    }
+}

@@ -1,0 +1,262 @@
+//! Sandboxes, runs, facts and forgetting.
+
+use crate::common::{end, entry, run, sandbox};
+use isle_store::{
+    AuditFilter, RunEnd, RunFilter, RunOutput, RunRow, SandboxChange, SandboxRow, Store, StoreError,
+};
+use serde_json::json;
+use tempfile::TempDir;
+
+fn fresh() -> (TempDir, Store) {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    (directory, store)
+}
+
+fn finished(store: &Store, id: &str, ended_at_ms: i64) {
+    store.begin_run(&run(id, "default")).unwrap();
+    let end = RunEnd { ended_at_ms, ..end("completed") };
+    store.finish_run(id, &end, &entry("exec", "default")).unwrap();
+}
+
+#[test]
+fn a_sandbox_is_recorded_changed_and_forgotten() {
+    let (directory, store) = fresh();
+    let row = sandbox("s1", Some("default"));
+    store.insert_sandbox(&row).unwrap();
+    assert_eq!(store.sandboxes().unwrap(), std::slice::from_ref(&row));
+
+    store
+        .update_sandbox("s1", SandboxChange { state: Some("running".into()), ..SandboxChange::default() })
+        .unwrap();
+    store
+        .update_sandbox(
+            "s1",
+            SandboxChange {
+                anchor: Some(json!({"pid": 7})),
+                containment: Some(json!({"seccomp": true})),
+                last_used_ms: Some(5_000),
+                ..SandboxChange::default()
+            },
+        )
+        .unwrap();
+    store.update_sandbox("s1", SandboxChange::default()).unwrap();
+    let changed = SandboxRow {
+        state: "running".into(),
+        anchor: json!({"pid": 7}),
+        containment: json!({"seccomp": true}),
+        last_used_ms: 5_000,
+        ..row
+    };
+    assert_eq!(store.sandboxes().unwrap(), std::slice::from_ref(&changed));
+    drop(store);
+
+    let store = Store::open(directory.path()).unwrap();
+    assert_eq!(store.sandboxes().unwrap(), [changed]);
+    store.remove_sandbox("s1").unwrap();
+    store.remove_sandbox("s1").unwrap();
+    assert!(store.sandboxes().unwrap().is_empty());
+}
+
+#[test]
+fn a_name_has_at_most_one_live_sandbox() {
+    let (_directory, store) = fresh();
+    let to = |state: &str| SandboxChange { state: Some(state.into()), ..SandboxChange::default() };
+    store.insert_sandbox(&sandbox("s1", Some("default"))).unwrap();
+    let taken = |result| matches!(result, Err(StoreError::NameTaken { name }) if name == "default");
+    assert!(taken(store.insert_sandbox(&sandbox("s2", Some("default")))));
+    store.update_sandbox("s1", to("running")).unwrap();
+    assert!(taken(store.insert_sandbox(&sandbox("s2", Some("default")))));
+    store.update_sandbox("s1", to("failed")).unwrap();
+    store.insert_sandbox(&sandbox("s2", Some("default"))).unwrap();
+    assert!(taken(store.update_sandbox("s1", to("running"))));
+    store.insert_sandbox(&sandbox("s3", Some("other"))).unwrap();
+    store.insert_sandbox(&sandbox("s4", None)).unwrap();
+    store.insert_sandbox(&sandbox("s5", None)).unwrap();
+    assert_eq!(store.sandboxes().unwrap().len(), 5);
+}
+
+#[test]
+fn bad_sandbox_records_are_refused() {
+    let (_directory, store) = fresh();
+    store.insert_sandbox(&sandbox("s1", None)).unwrap();
+    assert!(matches!(store.insert_sandbox(&sandbox("s1", None)), Err(StoreError::DuplicateId { .. })));
+    let odd = SandboxRow { state: "sleeping".into(), ..sandbox("s2", None) };
+    assert!(matches!(store.insert_sandbox(&odd), Err(StoreError::UnknownWord { .. })));
+    let odd = SandboxRow { kind: "spare".into(), ..sandbox("s2", None) };
+    assert!(matches!(store.insert_sandbox(&odd), Err(StoreError::UnknownWord { .. })));
+    assert!(matches!(
+        store.update_sandbox("nobody", SandboxChange::default()),
+        Err(StoreError::SandboxNotFound { .. })
+    ));
+    assert_eq!(store.sandboxes().unwrap().len(), 1);
+}
+
+#[test]
+fn a_run_goes_from_begun_to_ended_with_its_output_and_audit_row() {
+    let (_directory, store) = fresh();
+    let begun = run("r1", "default");
+    store.begin_run(&begun).unwrap();
+    assert_eq!(store.run("r1").unwrap(), Some(begun.clone()));
+    assert_eq!(store.unfinished_runs().unwrap(), std::slice::from_ref(&begun));
+    assert_eq!(store.run_output("r1").unwrap(), None);
+
+    let end = RunEnd {
+        exit_code: None,
+        signal: Some(9),
+        note: Some("out of memory".into()),
+        violations: json!([{"what": "mount", "count": 2}]),
+        output: RunOutput {
+            stdout_head: b"head\xff\0".to_vec(),
+            stdout_tail: b"tail".to_vec(),
+            stderr_head: vec![7; 300_000],
+            stderr_tail: Vec::new(),
+        },
+        ..end("oom_killed")
+    };
+    store.finish_run("r1", &end, &entry("exec", "default")).unwrap();
+    let expected = RunRow {
+        state: "oom_killed".into(),
+        signal: Some(9),
+        duration_ms: Some(12),
+        cpu_us: Some(900),
+        peak_rss_kib: Some(2_048),
+        stdout_bytes: 6,
+        ended_at_ms: Some(2_012),
+        note: Some("out of memory".into()),
+        violations: json!([{"what": "mount", "count": 2}]),
+        ..begun
+    };
+    assert_eq!(store.run("r1").unwrap(), Some(expected));
+    assert!(store.unfinished_runs().unwrap().is_empty());
+    assert_eq!(store.run_output("r1").unwrap(), Some(end.output));
+    assert_eq!(store.audit(&AuditFilter::default()).unwrap().len(), 1);
+}
+
+#[test]
+fn a_run_ends_once() {
+    let (_directory, store) = fresh();
+    finished(&store, "r1", 10);
+    let again = store.finish_run("r1", &end("failed"), &entry("exec", "default"));
+    assert!(
+        matches!(again, Err(StoreError::AlreadyFinished { id, state }) if id == "r1" && state == "completed")
+    );
+    let unknown = store.finish_run("r2", &end("failed"), &entry("exec", "default"));
+    assert!(matches!(unknown, Err(StoreError::RunNotFound { .. })));
+    assert_eq!(store.run("r1").unwrap().unwrap().state, "completed");
+    // Neither left an audit row behind, and the chain goes on without a gap.
+    assert_eq!(store.audit(&AuditFilter::default()).unwrap().len(), 1);
+    assert_eq!(store.append_audit(&entry("note", "default")).unwrap(), 2);
+    assert!(store.verify_audit().unwrap().is_intact());
+}
+
+#[test]
+fn bad_run_records_are_refused() {
+    let (_directory, store) = fresh();
+    store.begin_run(&run("r1", "default")).unwrap();
+    assert!(matches!(store.begin_run(&run("r1", "default")), Err(StoreError::DuplicateId { .. })));
+    let odd = RunRow { state: "done".into(), ..run("r2", "default") };
+    assert!(matches!(store.begin_run(&odd), Err(StoreError::UnknownWord { .. })));
+    let odd = RunRow { kind: "job".into(), ..run("r2", "default") };
+    assert!(matches!(store.begin_run(&odd), Err(StoreError::UnknownWord { .. })));
+    for state in ["running", "queued", "done"] {
+        let refused = store.finish_run("r1", &end(state), &entry("exec", "default"));
+        assert!(matches!(refused, Err(StoreError::UnknownWord { .. })));
+    }
+    assert_eq!(store.unfinished_runs().unwrap().len(), 1);
+}
+
+#[test]
+fn a_run_without_output_ends_with_an_empty_one() {
+    let (_directory, store) = fresh();
+    store.begin_run(&run("r1", "default")).unwrap();
+    let silent = RunEnd { output: RunOutput::default(), ..end("completed") };
+    store.finish_run("r1", &silent, &entry("exec", "default")).unwrap();
+    assert_eq!(store.run_output("r1").unwrap(), Some(RunOutput::default()));
+    assert_eq!(store.run_output("r2").unwrap(), None);
+    assert_eq!(store.run("r2").unwrap(), None);
+}
+
+#[test]
+fn runs_are_listed_newest_first_by_sandbox_state_and_page() {
+    let (_directory, store) = fresh();
+    for (id, sandbox) in [("r1", "a"), ("r2", "b"), ("r3", "a"), ("r4", "a"), ("r5", "b")] {
+        store.begin_run(&run(id, sandbox)).unwrap();
+    }
+    for id in ["r1", "r3"] {
+        store.finish_run(id, &end("completed"), &entry("exec", "a")).unwrap();
+    }
+    let one_shot = RunRow { sandbox_name: None, ..run("r6", "x") };
+    store.begin_run(&one_shot).unwrap();
+    let ids = |filter: RunFilter| -> Vec<String> {
+        store.runs(&filter).unwrap().into_iter().map(|run| run.id).collect()
+    };
+    let all = RunFilter::default;
+    assert_eq!(ids(all()), ["r6", "r5", "r4", "r3", "r2", "r1"]);
+    assert_eq!(ids(RunFilter { sandbox: Some("a".into()), ..all() }), ["r4", "r3", "r1"]);
+    assert_eq!(ids(RunFilter { state: Some("running".into()), ..all() }), ["r6", "r5", "r4", "r2"]);
+    assert_eq!(ids(RunFilter { state: Some("completed".into()), ..all() }), ["r3", "r1"]);
+    assert_eq!(ids(RunFilter { limit: 2, ..all() }), ["r6", "r5"]);
+    assert_eq!(ids(RunFilter { limit: 2, before: Some("r5".into()), ..all() }), ["r4", "r3"]);
+    assert_eq!(
+        ids(RunFilter {
+            sandbox: Some("a".into()),
+            state: Some("completed".into()),
+            before: Some("r3".into()),
+            ..all()
+        }),
+        ["r1"]
+    );
+    assert!(matches!(
+        store.runs(&RunFilter { before: Some("gone".into()), ..all() }),
+        Err(StoreError::RunNotFound { .. })
+    ));
+}
+
+#[test]
+fn forgetting_takes_old_ended_runs_and_their_output_and_nothing_else() {
+    let (directory, store) = fresh();
+    store.begin_run(&run("live", "default")).unwrap();
+    for count in 0..200 {
+        finished(&store, &format!("r{count}"), 1_000 + count);
+    }
+    assert_eq!(store.evict(1_000, 1_000_000, 2_000).unwrap(), 0);
+    assert_eq!(store.evict(100, 1_000_000, 2_000).unwrap(), 100);
+    assert_eq!(store.run("r99").unwrap(), None);
+    assert_eq!(store.run_output("r99").unwrap(), None);
+    assert!(store.run("r100").unwrap().is_some());
+    assert!(store.run("live").unwrap().is_some());
+    // Those that ended before 2_000 - 850 = 1_150.
+    assert_eq!(store.evict(1_000, 850, 2_000).unwrap(), 50);
+    assert!(store.run("r149").unwrap().is_none());
+    assert!(store.run("r150").unwrap().is_some());
+    assert_eq!(store.evict(0, 0, i64::MAX).unwrap(), 50);
+    assert_eq!(store.runs(&RunFilter::default()).unwrap().len(), 1);
+    assert_eq!(store.verify_audit().unwrap().rows, 200);
+    assert!(store.verify_audit().unwrap().is_intact());
+    let outputs: i64 = crate::common::raw(directory.path())
+        .query_row("SELECT count(*) FROM run_outputs", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(outputs, 0);
+    // A run begun after its elders were forgotten is still the newest.
+    finished(&store, "after", 3_000);
+    assert_eq!(store.runs(&RunFilter::default()).unwrap()[0].id, "after");
+}
+
+#[test]
+fn facts_are_kept_and_replaced() {
+    let (_directory, store) = fresh();
+    assert_eq!(store.get_fact("instance").unwrap(), None);
+    store.set_fact("instance", "one").unwrap();
+    store.set_fact("instance", "two").unwrap();
+    assert_eq!(store.get_fact("instance").unwrap().as_deref(), Some("two"));
+}
+
+#[test]
+fn the_boot_clock_does_not_go_back_and_the_boot_has_a_name() {
+    let first = isle_store::boot_clock_ms();
+    assert!(first > 0);
+    assert!(isle_store::boot_clock_ms() >= first);
+    let id = isle_store::boot_id().unwrap();
+    assert_eq!(Some(id), isle_store::boot_id());
+}

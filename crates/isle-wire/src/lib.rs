@@ -1,0 +1,20 @@
+//! The protocol between the host and `isle-agent`, the first process of every sandbox.
+//!
+//! One connection per sandbox, multiplexed with yamux; one stream per operation, so that
+//! cancelling is resetting a stream and flow control comes with it. On a stream travel
+//! [`Frame`]s: CBOR messages and raw bulk bytes. Nothing else lives here: no policy, no state.
+
+mod frame;
+mod message;
+mod mux;
+
+pub use frame::{Frame, FrameError, MAX_FRAME, read_frame, write_frame, write_message};
+pub use message::*;
+pub use mux::{Incoming, Mux, MuxError, Side, Stream};
+
+/// The generation of the protocol this crate speaks. An agent in a living sandbox is frozen,
+/// so it is the host that adapts: it may talk to any generation from [`OLDEST_GENERATION`] on.
+pub const GENERATION: u32 = 1;
+
+/// The oldest agent generation the host still talks to.
+pub const OLDEST_GENERATION: u32 = 1;

@@ -1,0 +1,597 @@
+//! Every message that travels between host and agent. Fields carry numbers, not positions, so
+//! that a newer host may add fields an older agent skips. Paths, arguments and environment are
+//! bytes: the guest decides its encoding, not we.
+
+use minicbor::bytes::ByteVec;
+use minicbor::{Decode, Encode};
+
+/// First message on every stream, from host to agent: what this stream is for.
+#[derive(Debug, Clone, Encode, Decode)]
+pub enum Request {
+    /// Who are you? Answered with [`Welcome`]. First stream of every connection.
+    #[n(0)]
+    Hello(#[n(0)] Hello),
+    /// Start a command; the stream then carries its input and output. Answered with [`ExecEvent`]s.
+    #[n(1)]
+    Exec(#[n(0)] Box<ExecRequest>),
+    /// Follow a run that is known to the agent, from the start of what it retained.
+    #[n(2)]
+    Attach(#[n(0)] AttachRequest),
+    /// Send a signal to a run. Answered with [`Reply`]. A kill of the whole tree of a run the agent
+    /// has not heard of yet is remembered: streams may overtake each other.
+    #[n(3)]
+    Signal(#[n(0)] SignalRequest),
+    /// Which runs do you know? Answered with [`RunList`].
+    #[n(4)]
+    Runs,
+    /// The host has recorded the end of this run; its output may be dropped. Answered with [`Reply`].
+    #[n(5)]
+    Forget(#[n(0)] RunRef),
+    /// Read a file: answered with a [`Reply`] holding its [`Stat`], then data frames and an end frame.
+    #[n(6)]
+    ReadFile(#[n(0)] ReadRequest),
+    /// Write files, all or none: see [`WriteHeader`]. Answered with one [`Reply`] after the end frame.
+    #[n(7)]
+    WriteFiles(#[n(0)] WriteRequest),
+    /// Answered with a [`Reply`] holding a [`Stat`].
+    #[n(8)]
+    Stat(#[n(0)] PathRequest),
+    /// Answered with a [`Reply`] holding a [`Listing`].
+    #[n(9)]
+    List(#[n(0)] ListRequest),
+    /// Remove a file, or a tree when `recursive`. Answered with [`Reply`].
+    #[n(10)]
+    Remove(#[n(0)] RemoveRequest),
+    /// Find a program on the standard path. Answered with a [`Reply`] holding its path.
+    #[n(11)]
+    Which(#[n(0)] WhichRequest),
+    /// End the sandbox: every process dies with the agent. No answer but the end of the connection.
+    #[n(12)]
+    Shutdown,
+}
+
+/// Opens a connection.
+#[derive(Debug, Clone, Encode, Decode)]
+#[cbor(map)]
+pub struct Hello {
+    /// Protocol generation of the host.
+    #[n(0)]
+    pub generation: u32,
+}
+
+/// The agent's answer to [`Hello`].
+#[derive(Debug, Clone, Encode, Decode)]
+#[cbor(map)]
+pub struct Welcome {
+    /// Protocol generation of the agent; it never changes while the sandbox lives.
+    #[n(0)]
+    pub generation: u32,
+    /// Version of the agent, for people.
+    #[n(1)]
+    pub version: String,
+    /// What the set-up found it could not enforce, by key (see `Guarantee` in the engine).
+    #[n(2)]
+    pub missing: Vec<Missing>,
+}
+
+/// A guarantee that could not be set up, as the agent saw it.
+#[derive(Debug, Clone, Encode, Decode)]
+#[cbor(map)]
+pub struct Missing {
+    /// Stable key, such as `landlock` or `seccomp`.
+    #[n(0)]
+    pub key: String,
+    /// What happened.
+    #[n(1)]
+    pub reason: String,
+}
+
+/// Who a command runs as, or whose rights a file operation has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum GuestUser {
+    /// uid 1000 of the sandbox, without any capability.
+    #[n(0)]
+    Sandbox,
+    /// uid 0 of the sandbox, with five capabilities that count only inside it.
+    #[n(1)]
+    Root,
+}
+
+/// Where the standard input of a command comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum StdinMode {
+    /// `/dev/null`.
+    #[n(0)]
+    Null,
+    /// [`crate::Frame::Stdin`] frames until [`crate::Frame::End`].
+    #[n(1)]
+    Stream,
+}
+
+/// What becomes of a run whose stream ends before it did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum OnHangup {
+    /// It goes on; the agent keeps its output for a later [`Request::Attach`].
+    #[n(0)]
+    Continue,
+    /// Its whole tree is killed.
+    #[n(1)]
+    Kill,
+}
+
+/// Size of a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct TerminalSize {
+    /// Rows.
+    #[n(0)]
+    pub rows: u16,
+    /// Columns.
+    #[n(1)]
+    pub columns: u16,
+}
+
+/// Limits of one run, enforced by the kernel through rlimits. `None` leaves the sandbox's own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct RunLimits {
+    /// Seconds of CPU time per process.
+    #[n(0)]
+    pub cpu_seconds: Option<u64>,
+    /// Largest file in bytes.
+    #[n(1)]
+    pub file_size: Option<u64>,
+    /// Open descriptors per process.
+    #[n(2)]
+    pub open_files: Option<u64>,
+    /// Processes of this user (only meaningful where no pids cgroup exists).
+    #[n(3)]
+    pub processes: Option<u64>,
+    /// Address space per process (only set where no memory cgroup exists).
+    #[n(4)]
+    pub address_space: Option<u64>,
+}
+
+/// Starts a command.
+#[derive(Debug, Clone, Encode, Decode)]
+#[cbor(map)]
+pub struct ExecRequest {
+    /// The host's id of this run.
+    #[n(0)]
+    pub run: String,
+    /// Program and arguments, byte-exact. A program without a slash is looked up on the `PATH` of `env`.
+    #[n(1)]
+    pub argv: Vec<ByteVec>,
+    /// The whole environment, `NAME=value`.
+    #[n(2)]
+    pub env: Vec<ByteVec>,
+    /// Absolute working directory.
+    #[n(3)]
+    pub cwd: ByteVec,
+    /// Make the working directory when it is missing.
+    #[n(4)]
+    pub make_cwd: bool,
+    /// Who it runs as.
+    #[n(5)]
+    pub user: GuestUser,
+    /// Standard input.
+    #[n(6)]
+    pub stdin: StdinMode,
+    /// A terminal of this size instead of three pipes.
+    #[n(7)]
+    pub terminal: Option<TerminalSize>,
+    /// What to do when the stream is reset. A lost *connection* always means continue unless this says kill.
+    #[n(8)]
+    pub on_hangup: OnHangup,
+    /// How many bytes of each output the agent retains for a later attach (first half and last half).
+    #[n(9)]
+    pub retain: u64,
+    /// rlimits.
+    #[n(10)]
+    pub limits: RunLimits,
+    /// End the whole tree after this many milliseconds of wall-clock time. Enforced by the agent as
+    /// well, so that a run keeps its deadline while no daemon is alive.
+    #[n(11)]
+    pub timeout_ms: Option<u64>,
+    /// Runs whose end the host has recorded meanwhile: as [`Request::Forget`], without a call of its own.
+    #[n(12)]
+    pub forget: Vec<String>,
+}
+
+/// Sent by the host on an exec stream after the request, beside stdin frames.
+#[derive(Debug, Clone, Encode, Decode)]
+pub enum ExecControl {
+    /// The terminal's window changed.
+    #[n(0)]
+    Resize(#[n(0)] TerminalSize),
+    /// Signal the process group in the foreground of this run.
+    #[n(1)]
+    Signal(#[n(0)] i32),
+}
+
+/// Sent by the agent on an exec stream, beside output frames.
+#[derive(Debug, Clone, Encode, Decode)]
+pub enum ExecEvent {
+    /// The program was executed.
+    #[n(0)]
+    Started,
+    /// The program could not be executed. Last message.
+    #[n(1)]
+    Failed(#[n(0)] Failure),
+    /// The run is over, its tree is gone and all output was sent. Last message.
+    #[n(2)]
+    Ended(#[n(0)] Box<Ended>),
+    /// On an attached stream: these many bytes of the named output were dropped between what was
+    /// retained at its start and what follows.
+    #[n(3)]
+    Skipped(#[n(0)] Skipped),
+}
+
+/// Output that was not retained.
+#[derive(Debug, Clone, Encode, Decode)]
+#[cbor(map)]
+pub struct Skipped {
+    /// Bytes of standard output missing here.
+    #[n(0)]
+    pub stdout: u64,
+    /// Bytes of standard error missing here.
+    #[n(1)]
+    pub stderr: u64,
+}
+
+/// How the first process of a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum Exit {
+    /// With this status.
+    #[n(0)]
+    Code(#[n(0)] i32),
+    /// By this signal.
+    #[n(1)]
+    Signal(#[n(0)] i32),
+}
+
+/// The end of a run.
+#[derive(Debug, Clone, Encode, Decode)]
+#[cbor(map)]
+pub struct Ended {
+    /// How.
+    #[n(0)]
+    pub exit: Exit,
+    /// Whether the agent ended it because its time was up.
+    #[n(1)]
+    pub timed_out: bool,
+    /// Wall-clock time in microseconds.
+    #[n(2)]
+    pub wall_us: u64,
+    /// CPU time in microseconds, user and system, of the process and the children it waited for.
+    #[n(3)]
+    pub cpu_us: u64,
+    /// Peak resident size in KiB of the largest of them.
+    #[n(4)]
+    pub peak_rss_kib: u64,
+    /// Total bytes of standard output, kept or not.
+    #[n(5)]
+    pub stdout_bytes: u64,
+    /// Total bytes of standard error, kept or not.
+    #[n(6)]
+    pub stderr_bytes: u64,
+    /// Processes that had outlived the first one and were killed.
+    #[n(7)]
+    pub leftovers: u32,
+    /// System calls the sandbox refused, with how often.
+    #[n(8)]
+    pub violations: Vec<Violation>,
+}
+
+/// A refused system call.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Violation {
+    /// Name of the call, such as `mount`.
+    #[n(0)]
+    pub call: String,
+    /// How often.
+    #[n(1)]
+    pub count: u64,
+}
+
+/// Names a run.
+#[derive(Debug, Clone, Encode, Decode)]
+#[cbor(map)]
+pub struct RunRef {
+    /// The host's id of the run.
+    #[n(0)]
+    pub run: String,
+}
+
+/// Follows a run.
+#[derive(Debug, Clone, Encode, Decode)]
+#[cbor(map)]
+pub struct AttachRequest {
+    /// The host's id of the run.
+    #[n(0)]
+    pub run: String,
+}
+
+/// Signals a run.
+#[derive(Debug, Clone, Encode, Decode)]
+#[cbor(map)]
+pub struct SignalRequest {
+    /// The host's id of the run.
+    #[n(0)]
+    pub run: String,
+    /// The signal's number.
+    #[n(1)]
+    pub signal: i32,
+    /// Every process of the run, double forks included, instead of its process group.
+    #[n(2)]
+    pub whole_tree: bool,
+}
+
+/// The runs an agent knows.
+#[derive(Debug, Clone, Encode, Decode)]
+#[cbor(map)]
+pub struct RunList {
+    /// One entry per run that is alive or not yet forgotten.
+    #[n(0)]
+    pub runs: Vec<RunEntry>,
+}
+
+/// One run an agent knows.
+#[derive(Debug, Clone, Encode, Decode)]
+#[cbor(map)]
+pub struct RunEntry {
+    /// The host's id of the run.
+    #[n(0)]
+    pub run: String,
+    /// Whether it has ended.
+    #[n(1)]
+    pub ended: bool,
+}
+
+/// A path as the guest sees it. With `beneath`, the path is resolved below that directory and may
+/// not leave it, neither by `..` nor through a link; without, it is absolute and links are
+/// followed inside the sandbox. Magic links (`/proc/*/root` and their like) are never followed.
+#[derive(Debug, Clone, Encode, Decode)]
+#[cbor(map)]
+pub struct PathRequest {
+    /// The path.
+    #[n(0)]
+    pub path: ByteVec,
+    /// The directory it must stay below.
+    #[n(1)]
+    pub beneath: Option<ByteVec>,
+    /// Whose rights count.
+    #[n(2)]
+    pub user: GuestUser,
+}
+
+/// Reads a file.
+#[derive(Debug, Clone, Encode, Decode)]
+#[cbor(map)]
+pub struct ReadRequest {
+    /// Which.
+    #[n(0)]
+    pub at: PathRequest,
+    /// First byte.
+    #[n(1)]
+    pub offset: u64,
+    /// How many at most; `None` is all.
+    #[n(2)]
+    pub limit: Option<u64>,
+}
+
+/// Opens a write stream: then, per file, a [`WriteHeader`] message and data frames; an end frame closes the list.
+#[derive(Debug, Clone, Encode, Decode)]
+#[cbor(map)]
+pub struct WriteRequest {
+    /// Whose rights count and who will own the files.
+    #[n(0)]
+    pub user: GuestUser,
+}
+
+/// Starts one file of a write stream. Nothing is visible under its name until every file has arrived.
+#[derive(Debug, Clone, Encode, Decode)]
+#[cbor(map)]
+pub struct WriteHeader {
+    /// Where; `at.user` is ignored in favour of the stream's.
+    #[n(0)]
+    pub at: PathRequest,
+    /// Permission bits.
+    #[n(1)]
+    pub mode: u32,
+    /// Append to what is there instead of replacing it.
+    #[n(2)]
+    pub append: bool,
+}
+
+/// Lists a directory.
+#[derive(Debug, Clone, Encode, Decode)]
+#[cbor(map)]
+pub struct ListRequest {
+    /// Which.
+    #[n(0)]
+    pub at: PathRequest,
+    /// How many levels down; 1 is the directory itself.
+    #[n(1)]
+    pub depth: u32,
+    /// How many entries at most.
+    #[n(2)]
+    pub limit: u32,
+}
+
+/// Removes a file or tree.
+#[derive(Debug, Clone, Encode, Decode)]
+#[cbor(map)]
+pub struct RemoveRequest {
+    /// Which.
+    #[n(0)]
+    pub at: PathRequest,
+    /// Directories too, with all they contain.
+    #[n(1)]
+    pub recursive: bool,
+}
+
+/// Looks a program up.
+#[derive(Debug, Clone, Encode, Decode)]
+#[cbor(map)]
+pub struct WhichRequest {
+    /// Candidates, best first.
+    #[n(0)]
+    pub names: Vec<String>,
+}
+
+/// What a directory entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum FileKind {
+    /// Regular file.
+    #[n(0)]
+    File,
+    /// Directory.
+    #[n(1)]
+    Directory,
+    /// Symbolic link.
+    #[n(2)]
+    Symlink,
+    /// Pipe, socket or device.
+    #[n(3)]
+    Other,
+}
+
+/// Facts about a file.
+#[derive(Debug, Clone, Encode, Decode)]
+#[cbor(map)]
+pub struct Stat {
+    /// What it is.
+    #[n(0)]
+    pub kind: FileKind,
+    /// Size in bytes.
+    #[n(1)]
+    pub size: u64,
+    /// Permission bits.
+    #[n(2)]
+    pub mode: u32,
+    /// Seconds since 1970.
+    #[n(3)]
+    pub modified: i64,
+    /// Owner inside the sandbox.
+    #[n(4)]
+    pub uid: u32,
+    /// Group inside the sandbox.
+    #[n(5)]
+    pub gid: u32,
+}
+
+/// One entry of a listing.
+#[derive(Debug, Clone, Encode, Decode)]
+#[cbor(map)]
+pub struct Entry {
+    /// Path relative to the listed directory.
+    #[n(0)]
+    pub path: ByteVec,
+    /// Facts.
+    #[n(1)]
+    pub stat: Stat,
+    /// Where a symbolic link points.
+    #[n(2)]
+    pub target: Option<ByteVec>,
+}
+
+/// A directory's entries, sorted by path.
+#[derive(Debug, Clone, Encode, Decode)]
+#[cbor(map)]
+pub struct Listing {
+    /// The entries.
+    #[n(0)]
+    pub entries: Vec<Entry>,
+    /// Whether there were more than asked for.
+    #[n(1)]
+    pub truncated: bool,
+}
+
+/// The agent's answer to a simple request.
+#[derive(Debug, Clone, Encode, Decode)]
+pub enum Reply {
+    /// Done.
+    #[n(0)]
+    Done,
+    /// Not done, and nothing changed.
+    #[n(1)]
+    Failed(#[n(0)] Failure),
+    /// Facts about a file.
+    #[n(2)]
+    Stat(#[n(0)] Stat),
+    /// Entries of a directory.
+    #[n(3)]
+    Listing(#[n(0)] Listing),
+    /// A path, or nothing was found.
+    #[n(4)]
+    Found(#[n(0)] Option<ByteVec>),
+    /// Bytes written, per file in the order sent.
+    #[n(5)]
+    Written(#[n(0)] Vec<u64>),
+}
+
+/// What kind of thing went wrong inside the sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum FailureKind {
+    /// No such file, directory or program.
+    #[n(0)]
+    NotFound,
+    /// The sandbox user may not.
+    #[n(1)]
+    Denied,
+    /// A directory where a file is due.
+    #[n(2)]
+    IsDirectory,
+    /// A file where a directory is due.
+    #[n(3)]
+    NotDirectory,
+    /// The path leaves the place it must stay in, or goes through a magic link.
+    #[n(4)]
+    Escapes,
+    /// No space, or a quota was reached.
+    #[n(5)]
+    NoSpace,
+    /// Not a regular file (pipe, socket, device).
+    #[n(6)]
+    NotRegular,
+    /// No such run.
+    #[n(7)]
+    NoSuchRun,
+    /// The limit on processes was reached.
+    #[n(8)]
+    NoProcesses,
+    /// Memory ran out.
+    #[n(9)]
+    NoMemory,
+    /// The file exists but is not an executable format.
+    #[n(10)]
+    NotExecutable,
+    /// The directory is not empty.
+    #[n(11)]
+    NotEmpty,
+    /// Anything else; see the message.
+    #[n(12)]
+    Other,
+}
+
+/// Why something failed inside the sandbox.
+#[derive(Debug, Clone, Encode, Decode)]
+#[cbor(map)]
+pub struct Failure {
+    /// What kind.
+    #[n(0)]
+    pub kind: FailureKind,
+    /// The system's error number, 0 when there is none.
+    #[n(1)]
+    pub errno: i32,
+    /// What was being done, such as `open /workspace/x`.
+    #[n(2)]
+    pub doing: String,
+}

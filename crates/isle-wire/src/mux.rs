@@ -1,0 +1,141 @@
+//! The multiplexer: many streams over one connection. A thin room around yamux so that the rest
+//! of the code sees two handles (open, accept) and one future that must be driven.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::task::{Context, Poll};
+
+use futures::io::{AsyncRead, AsyncWrite};
+use tokio::io::BufStream;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt, TokioAsyncReadCompatExt};
+
+/// Enough for the messages of a few calls; bulk data passes by it.
+const BUFFER: usize = 4 * 1024;
+
+/// One stream of a [`Mux`]: dropping it before its end resets it.
+pub type Stream = Compat<yamux::Stream>;
+
+/// Which end of the connection this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Opens streams.
+    Host,
+    /// Accepts streams.
+    Agent,
+}
+
+/// The connection is gone.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("the connection to the agent is gone")]
+pub struct MuxError;
+
+type Opening = oneshot::Sender<Result<Stream, MuxError>>;
+
+/// Opens streams. Cheap to clone; the connection closes when the last clone is dropped.
+#[derive(Debug, Clone)]
+pub struct Mux {
+    open: mpsc::UnboundedSender<Opening>,
+}
+
+/// Accepts the streams the other side opens.
+#[derive(Debug)]
+pub struct Incoming {
+    streams: mpsc::UnboundedReceiver<Stream>,
+}
+
+impl Mux {
+    /// Wraps `socket`. The returned future moves the bytes and must be spawned; it ends when the
+    /// connection does, or when the last [`Mux`] is dropped on the host's side.
+    pub fn new<T>(socket: T, side: Side) -> (Self, Incoming, impl Future<Output = ()>)
+    where
+        T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+    {
+        let mode = match side {
+            Side::Host => yamux::Mode::Client,
+            Side::Agent => yamux::Mode::Server,
+        };
+        let mut config = yamux::Config::default();
+        config.set_max_num_streams(4096);
+        config.set_max_connection_receive_window(None);
+        config.set_split_send_size(64 * 1024);
+        // A frame is a header and a body; buffered, a small exchange is one read and one write.
+        let socket = BufStream::with_capacity(BUFFER, BUFFER, socket);
+        let connection = yamux::Connection::new(socket.compat(), config, mode);
+        let (open, opening) = mpsc::unbounded_channel();
+        let (accepted, streams) = mpsc::unbounded_channel();
+        let driver = Driver { connection, side, opening, waiting: VecDeque::new(), accepted };
+        (Self { open }, Incoming { streams }, driver.run())
+    }
+
+    /// Opens a stream.
+    pub async fn open(&self) -> Result<Stream, MuxError> {
+        let (sender, receiver) = oneshot::channel();
+        self.open.send(sender).map_err(|_| MuxError)?;
+        receiver.await.map_err(|_| MuxError)?
+    }
+
+    /// Whether the connection has ended.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.open.is_closed()
+    }
+
+    /// Resolves when the connection has ended.
+    pub async fn closed(&self) {
+        self.open.closed().await;
+    }
+}
+
+impl Incoming {
+    /// The next stream; `None` when the connection has ended.
+    pub async fn accept(&mut self) -> Option<Stream> {
+        self.streams.recv().await
+    }
+}
+
+struct Driver<T> {
+    connection: yamux::Connection<T>,
+    side: Side,
+    opening: mpsc::UnboundedReceiver<Opening>,
+    waiting: VecDeque<Opening>,
+    accepted: mpsc::UnboundedSender<Stream>,
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Driver<T> {
+    async fn run(mut self) {
+        poll_fn(|context| self.poll(context)).await;
+        poll_fn(|context| self.connection.poll_close(context)).await.ok();
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            match self.opening.poll_recv(context) {
+                Poll::Ready(Some(sender)) => self.waiting.push_back(sender),
+                Poll::Ready(None) if self.side == Side::Host => return Poll::Ready(()),
+                Poll::Ready(None) | Poll::Pending => break,
+            }
+        }
+        while !self.waiting.is_empty() {
+            match self.connection.poll_new_outbound(context) {
+                Poll::Ready(Ok(stream)) => {
+                    if let Some(sender) = self.waiting.pop_front() {
+                        // The asker may have given up; the stream is then reset by its drop.
+                        sender.send(Ok(stream.compat())).ok();
+                    }
+                }
+                Poll::Ready(Err(_)) => return Poll::Ready(()),
+                Poll::Pending => break,
+            }
+        }
+        loop {
+            match self.connection.poll_next_inbound(context) {
+                Poll::Ready(Some(Ok(stream))) => {
+                    self.accepted.send(stream.compat()).ok();
+                }
+                Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}

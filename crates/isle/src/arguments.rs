@@ -1,0 +1,297 @@
+//! The shape of the command line. Values stay text here; they are read where they are used, so that
+//! a bad one gets the same code and sentence at every door.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Sandboxes for AI agents.
+#[derive(Debug, Parser)]
+#[command(
+    name = "isle",
+    version,
+    about,
+    max_term_width = 100,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Everywhere")]
+pub(crate) struct Global {
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Where the daemon keeps its state
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// The daemon's socket
+    #[arg(long, global = true, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Read this file in place of the user's own settings
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command or script in a fresh sandbox that is gone afterwards
+    Run(RunArguments),
+    /// Run a command in a named sandbox, made on first use
+    Exec(ExecArguments),
+    /// Open a shell in a named sandbox
+    Shell(ShellArguments),
+    /// List sandboxes
+    Ls,
+    /// Show a sandbox, or the daemon and everything in it
+    Status(StatusArguments),
+    /// Destroy sandboxes
+    Rm(RmArguments),
+    /// Copy files into or out of a sandbox: NAME:PATH on one side
+    Cp(CpArguments),
+    /// Show the output of a run
+    Logs(LogsArguments),
+    /// Wait until runs have ended
+    Wait(WaitArguments),
+    /// End runs
+    Kill(KillArguments),
+    /// List runs
+    History(HistoryArguments),
+    /// Show the audit log, or prove that nobody changed it
+    Audit(AuditArguments),
+    /// Run the daemon here
+    Serve(ServeArguments),
+    /// End the daemon; named sandboxes live on
+    Stop,
+    /// End the daemon and start one of this version; named sandboxes live on
+    Restart,
+    /// Speak MCP on standard input and output
+    Mcp,
+    /// Call an operation with a JSON object; without a name, list them
+    #[command(disable_help_flag = true)]
+    Call(CallArguments),
+    /// What this host offers, what each tier enforces here, and how to fix what is missing
+    Doctor,
+    /// See Isle work, in under a minute
+    Try,
+    /// Show settings and where each value comes from
+    Config(ConfigArguments),
+    /// Print completions for a shell
+    Completions(CompletionsArguments),
+}
+
+/// What kind of sandbox.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Sandbox")]
+pub(crate) struct SandboxArguments {
+    /// How strongly it is isolated: container or process
+    #[arg(long)]
+    pub(crate) tier: Option<String>,
+    /// Image; `host` is the host's own programs, read-only
+    #[arg(long)]
+    pub(crate) image: Option<String>,
+    /// Memory, such as 512M
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<String>,
+    /// CPUs, such as 0.5
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) cpus: Option<String>,
+    /// Processes and threads
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) pids: Option<String>,
+    /// Writable layer, such as 1G
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) disk: Option<String>,
+    /// Accept less than the tier promises where this host cannot enforce it
+    #[arg(long)]
+    pub(crate) allow_downgrade: bool,
+}
+
+/// How a command runs.
+#[derive(Debug, Args)]
+pub(crate) struct CommandArguments {
+    /// End it, and everything it started, after this time, such as 30s
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) timeout: Option<String>,
+    /// Set a variable; NAME alone passes on this shell's value
+    #[arg(long, short, value_name = "NAME=VALUE")]
+    pub(crate) env: Vec<String>,
+    /// Working directory, absolute in the sandbox
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<String>,
+    /// As whom: sandbox or root
+    #[arg(long)]
+    pub(crate) user: Option<String>,
+    /// Language of a script: python, node or shell
+    #[arg(long, value_name = "LANGUAGE")]
+    pub(crate) lang: Option<String>,
+    /// Give it a terminal
+    #[arg(long, short)]
+    pub(crate) tty: bool,
+    /// Command and arguments, or one script file of this host (.py, .js, .sh)
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArguments {
+    #[command(flatten)]
+    pub(crate) how: CommandArguments,
+    /// Place a file of this host in the sandbox
+    #[arg(long, value_name = "HOST:GUEST", help_heading = "Sandbox")]
+    pub(crate) file: Vec<String>,
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExecArguments {
+    /// The sandbox
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) how: CommandArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShellArguments {
+    /// The sandbox
+    #[arg(default_value = "default")]
+    pub(crate) name: String,
+    /// As whom: sandbox or root
+    #[arg(long)]
+    pub(crate) user: Option<String>,
+    /// Working directory, absolute in the sandbox
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArguments {
+    /// The sandbox
+    pub(crate) name: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RmArguments {
+    /// The sandboxes
+    #[arg(required_unless_present = "all")]
+    pub(crate) names: Vec<String>,
+    /// Every sandbox there is
+    #[arg(long, conflicts_with = "names")]
+    pub(crate) all: bool,
+    /// Also delete /workspace, which else stays for the next sandbox of that name
+    #[arg(long)]
+    pub(crate) wipe: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CpArguments {
+    /// From: PATH or NAME:PATH
+    pub(crate) from: String,
+    /// To: PATH or NAME:PATH; `-` is standard output
+    pub(crate) to: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogsArguments {
+    /// The run
+    pub(crate) run: String,
+    /// Go on until the run ends
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// Only the last lines
+    #[arg(long, short = 'n', value_name = "LINES", conflicts_with = "follow")]
+    pub(crate) tail: Option<u32>,
+    /// Standard error only
+    #[arg(long)]
+    pub(crate) stderr: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WaitArguments {
+    /// The runs
+    #[arg(required = true)]
+    pub(crate) runs: Vec<String>,
+    /// Give up after this time, such as 30s
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) timeout: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KillArguments {
+    /// The runs
+    #[arg(required = true)]
+    pub(crate) runs: Vec<String>,
+    /// End the whole tree at once, without asking it to end first
+    #[arg(long, conflicts_with = "signal")]
+    pub(crate) force: bool,
+    /// Only send this signal, such as INT or 10
+    #[arg(long, short)]
+    pub(crate) signal: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HistoryArguments {
+    /// Runs of this sandbox only
+    pub(crate) name: Option<String>,
+    /// How many
+    #[arg(long, default_value_t = 20)]
+    pub(crate) limit: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AuditArguments {
+    /// How many rows
+    #[arg(long, default_value_t = 50)]
+    pub(crate) limit: u32,
+    /// Check the whole chain
+    #[arg(long)]
+    pub(crate) verify: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArguments {
+    /// Also listen on TCP, such as 127.0.0.1:7777; a token is always needed there
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<String>,
+    /// Let --listen be another address than loopback
+    #[arg(long)]
+    pub(crate) allow_remote: bool,
+    /// Stay in the foreground, as is the default
+    #[arg(long, conflicts_with = "background")]
+    pub(crate) foreground: bool,
+    /// Leave the terminal and say on standard output when ready
+    #[arg(long, hide = true)]
+    pub(crate) background: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CallArguments {
+    /// Name of the operation
+    pub(crate) operation: Option<String>,
+    /// Its arguments as a JSON object; `-` reads them from standard input
+    pub(crate) input: Option<String>,
+    /// Describe the operation and its arguments
+    #[arg(long, short)]
+    pub(crate) help: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArguments {
+    /// Print the JSON schema of the files
+    #[arg(long)]
+    pub(crate) schema: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArguments {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}

@@ -1,0 +1,102 @@
+//! `isle call`: any operation, by name, with JSON.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::ExitCode;
+
+use isle_client::Result;
+use isle_engine::ops::{Entry, Method, Registry};
+use isle_engine::{Code, Error};
+use serde_json::{Value, json};
+
+use super::{Context, block_on};
+use crate::arguments::CallArguments;
+use crate::output::{Form, Paint, Table, print, print_json, show};
+use crate::places::cannot;
+
+pub(super) fn call(context: &Context, arguments: CallArguments) -> Result<ExitCode> {
+    let registry = Registry::standard();
+    let Some(operation) = arguments.operation else { return list(context, &registry) };
+    let entry = registry.get(&operation)?;
+    if arguments.help {
+        return describe(context, entry);
+    }
+    let input = read_input(arguments.input.as_deref())?;
+    block_on(async {
+        let answer = context.client().await?.call(&operation, input).await?;
+        print_json(&answer);
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+fn read_input(given: Option<&str>) -> Result<Value> {
+    let text = match given {
+        None => return Ok(json!({})),
+        Some("-") => {
+            let mut text = String::new();
+            std::io::stdin()
+                .read_to_string(&mut text)
+                .map_err(|error| cannot("read", Path::new("standard input"), &error))?;
+            text
+        }
+        Some(text) => text.to_owned(),
+    };
+    match serde_json::from_str(&text) {
+        Ok(value @ Value::Object(_)) => Ok(value),
+        Ok(_) => Err(refuse("the input is not a JSON object")),
+        Err(error) => Err(refuse(&format!("the input is not JSON: {error}"))),
+    }
+}
+
+fn refuse(message: &str) -> isle_client::ClientError {
+    Error::new(Code::InvalidArgument, message)
+        .next("write it like '{\"sandbox\": \"default\"}', in single quotes")
+        .into()
+}
+
+fn list(context: &Context, registry: &Registry) -> Result<ExitCode> {
+    let all: Vec<Value> = registry.entries().iter().map(description).collect();
+    show(context.form, &json!(all), |_| {
+        let mut table = Table::new(&["OPERATION", "ROUTE", "WHAT IT DOES"]);
+        for entry in registry.entries() {
+            table.row([entry.name.to_owned(), route(entry), entry.title.to_owned()]);
+        }
+        table.render(Paint::for_stdout()) + "\n`isle call OPERATION --help` lists the arguments of one.\n"
+    })
+}
+
+fn describe(context: &Context, entry: &Entry) -> Result<ExitCode> {
+    match context.form {
+        Form::Json => print_json(&description(entry)),
+        Form::Human => print(&format!(
+            "{}: {}\n\n{}\n\n{}\n\nArguments:\n{:#}\n\nAnswer:\n{:#}\n",
+            entry.name,
+            entry.title,
+            entry.description,
+            route(entry),
+            json!(entry.input_schema),
+            json!(entry.output_schema),
+        )),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn description(entry: &Entry) -> Value {
+    json!({
+        "name": entry.name,
+        "title": entry.title,
+        "description": entry.description,
+        "route": route(entry),
+        "input_schema": entry.input_schema,
+        "output_schema": entry.output_schema,
+    })
+}
+
+fn route(entry: &Entry) -> String {
+    let method = match entry.route.method {
+        Method::Get => "GET",
+        Method::Post => "POST",
+        Method::Delete => "DELETE",
+    };
+    format!("{method} /v1{}", entry.route.path)
+}

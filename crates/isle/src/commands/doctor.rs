@@ -1,0 +1,58 @@
+//! `isle doctor`: what this host offers, what each tier will therefore enforce, and the command that
+//! fixes what is missing. Looks for itself, so that it also works where no daemon can start.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use isle_client::Result;
+use isle_engine::backend::{Fact, Offer};
+use serde_json::json;
+
+use super::Context;
+use super::status::guarantee_line;
+use crate::output::{Colour, Paint, escaped, show};
+
+pub(super) fn doctor(context: &Context) -> Result<ExitCode> {
+    let (facts, offers) = isle_linux::probe();
+    let any = offers.iter().any(|offer| offer.available || offer.available_with_downgrade);
+    let value = json!({ "version": env!("CARGO_PKG_VERSION"), "facts": facts, "tiers": offers });
+    show(context.form, &value, |_| report(&facts, &offers, Paint::for_stdout()))?;
+    // A host on which nothing can run is worth an exit code of its own.
+    Ok(if any { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn report(facts: &BTreeMap<String, Vec<Fact>>, offers: &[Offer], paint: Paint) -> String {
+    let mut text = String::new();
+    for (section, lines) in facts {
+        text.push_str(&format!("{}\n", paint.bold(Colour::Cyan, &escaped(section))));
+        for fact in lines {
+            let mark =
+                if fact.good { paint.plain(Colour::Green, "✓") } else { paint.plain(Colour::Red, "✗") };
+            text.push_str(&format!("  {mark} {}: {}\n", escaped(&fact.name), escaped(&fact.found)));
+            if !fact.fix.is_empty() {
+                text.push_str(&format!("      {} {}\n", paint.plain(Colour::Cyan, "→"), escaped(&fact.fix)));
+            }
+        }
+        text.push('\n');
+    }
+    for offer in offers {
+        text.push_str(&tier(offer, paint));
+        text.push('\n');
+    }
+    text
+}
+
+/// One tier: whether it can be had, and every guarantee with how it is kept.
+fn tier(offer: &Offer, paint: Paint) -> String {
+    let word = match (offer.available, offer.available_with_downgrade) {
+        (true, _) => paint.plain(Colour::Green, "available, everything it promises is enforced"),
+        (false, true) => paint.plain(Colour::Yellow, "incomplete here, only with --allow-downgrade"),
+        (false, false) => paint.plain(Colour::Red, "not available here"),
+    };
+    let mut text =
+        format!("{} {word}\n", paint.bold(Colour::Cyan, &format!("tier {}:", offer.tier.as_str())));
+    for guarantee in &offer.containment.guarantees {
+        text.push_str(&guarantee_line(guarantee, paint));
+    }
+    text
+}

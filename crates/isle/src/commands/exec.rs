@@ -1,0 +1,19 @@
+//! `isle exec`: one command in a named sandbox.
+
+use std::process::ExitCode;
+
+use isle_client::{AttachTarget, Result};
+use isle_engine::values::SandboxName;
+
+use super::{Context, interactive};
+use crate::arguments::ExecArguments;
+use crate::config::Settings;
+
+pub(super) async fn exec(context: &Context, arguments: ExecArguments) -> Result<ExitCode> {
+    let ExecArguments { name, how } = arguments;
+    let name: SandboxName = name.parse()?;
+    let flags = [("timeout", how.timeout.clone())];
+    let settings = Settings::for_command(context.global.config.as_ref(), &flags)?;
+    let request = interactive::request(AttachTarget::Sandbox(name.to_string()), how, &settings)?;
+    interactive::open(context, &settings, request).await?.drive().await
+}

@@ -1,0 +1,151 @@
+//! What `run` and `exec` share: from arguments and settings to a request.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Read};
+use std::path::Path;
+
+use isle_client::{AttachRequest, AttachTarget, Code as Script, Result, Terminal};
+use isle_engine::values::GuestPath;
+use isle_engine::{Code, Error};
+
+use super::Context;
+use crate::arguments::CommandArguments;
+use crate::config::{Settings, check_variable};
+use crate::daemon;
+use crate::places::cannot;
+use crate::session::{Mode, Session, stdin_is_wanted, window};
+
+/// Size of a terminal when nobody knows better.
+const USUAL_WINDOW: Terminal = Terminal { rows: 24, columns: 80 };
+
+/// Builds the request. Everything a user can get wrong here is refused before a daemon is asked.
+pub(super) fn request(
+    target: AttachTarget,
+    how: CommandArguments,
+    settings: &Settings,
+) -> Result<AttachRequest> {
+    let mut env = settings.environment();
+    env.extend(environment(&how.env)?);
+    if let Some(cwd) = &how.cwd {
+        GuestPath::parse_absolute(cwd)?;
+    }
+    let mut stdin = stdin_is_wanted();
+    let (argv, code) = match script(&how.command, how.lang.as_deref())? {
+        Some(Chosen { script, from_stdin }) => {
+            stdin &= !from_stdin;
+            (None, Some(script))
+        }
+        None => (Some(how.command), None),
+    };
+    Ok(AttachRequest {
+        target,
+        command: None,
+        argv,
+        code,
+        cwd: how.cwd,
+        env,
+        user: how.user,
+        timeout: settings.chosen("timeout"),
+        terminal: how.tty.then(|| window().unwrap_or(USUAL_WINDOW)),
+        stdin,
+    })
+}
+
+/// Opens the request, starting the daemon when there is none, and passes everything through.
+pub(super) async fn open(context: &Context, settings: &Settings, request: AttachRequest) -> Result<Session> {
+    let places = context.places()?;
+    let endpoint = daemon::endpoint(&places, settings)?;
+    let user_file = context.global.config.as_ref();
+    let (writer, reader) =
+        daemon::reach(&places, &endpoint, user_file, async |endpoint| request.open(endpoint).await).await?;
+    let mode = if request.terminal.is_some() { Mode::Terminal } else { Mode::Pipes };
+    Ok(Session { writer, reader, mode, form: context.form, stdin: request.stdin })
+}
+
+/// `NAME=VALUE`, or `NAME` for this shell's own value.
+fn environment(given: &[String]) -> Result<BTreeMap<String, String>> {
+    let mut env = BTreeMap::new();
+    for text in given {
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name, value.to_owned()),
+            None => match std::env::var(text) {
+                Ok(value) => (text.as_str(), value),
+                Err(_) => {
+                    return Err(Error::new(
+                        Code::InvalidArgument,
+                        format!("--env: {text:?} is not set here"),
+                    )
+                    .next("write NAME=VALUE, or set it in this shell")
+                    .into());
+                }
+            },
+        };
+        check_variable(name)?;
+        env.insert(name.to_owned(), value);
+    }
+    Ok(env)
+}
+
+struct Chosen {
+    script: Script,
+    from_stdin: bool,
+}
+
+/// A script when the one argument is a file of this host with a known ending, or a language is named.
+fn script(command: &[String], language: Option<&str>) -> Result<Option<Chosen>> {
+    let language = language.map(known_language).transpose()?;
+    match (command, language) {
+        ([], None) => Err(Error::new(Code::InvalidArgument, "there is nothing to run")
+            .next("write a command after `--`, such as `isle run -- uname -a`, or name a script")
+            .into()),
+        ([], Some(language)) => {
+            if std::io::stdin().is_terminal() {
+                return Err(Error::new(Code::InvalidArgument, "there is no code to run")
+                    .next("name a script, or pipe the code to standard input")
+                    .into());
+            }
+            let mut code = String::new();
+            std::io::stdin()
+                .read_to_string(&mut code)
+                .map_err(|error| cannot("read", Path::new("standard input"), &error))?;
+            let script = Script { language: Some(language.to_owned()), code };
+            Ok(Some(Chosen { script, from_stdin: true }))
+        }
+        ([file], Some(language)) => read_script(file, language).map(Some),
+        ([file], None) => match language_of(file) {
+            Some(language) if Path::new(file).is_file() => read_script(file, language).map(Some),
+            _ => Ok(None),
+        },
+        (_, Some(_)) => {
+            Err(Error::new(Code::InvalidArgument, "--lang goes with one script and no arguments")
+                .next("leave --lang away to run a command with arguments")
+                .into())
+        }
+        (_, None) => Ok(None),
+    }
+}
+
+fn read_script(file: &str, language: &str) -> Result<Chosen> {
+    let code = std::fs::read_to_string(file).map_err(|error| cannot("read", Path::new(file), &error))?;
+    Ok(Chosen { script: Script { language: Some(language.to_owned()), code }, from_stdin: false })
+}
+
+fn language_of(file: &str) -> Option<&'static str> {
+    match Path::new(file).extension()?.to_str()? {
+        "py" => Some("python"),
+        "js" | "mjs" | "cjs" => Some("node"),
+        "sh" => Some("shell"),
+        _ => None,
+    }
+}
+
+fn known_language(text: &str) -> Result<&'static str> {
+    match text {
+        "python" | "python3" | "py" => Ok("python"),
+        "node" | "nodejs" | "javascript" | "js" => Ok("node"),
+        "shell" | "sh" | "bash" => Ok("shell"),
+        _ => Err(Error::new(Code::InvalidArgument, format!("--lang: {text:?} is not a language Isle runs"))
+            .next("choose python, node or shell")
+            .into()),
+    }
+}

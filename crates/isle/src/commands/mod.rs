@@ -1,0 +1,108 @@
+//! One file per command. Each gets a [`Context`] and gives the exit code of the program.
+
+mod audit;
+mod call;
+mod completions;
+mod config;
+mod cp;
+mod doctor;
+mod exec;
+mod fields;
+mod history;
+mod interactive;
+mod kill;
+mod logs;
+mod ls;
+mod mcp;
+mod restart;
+mod rm;
+mod run;
+mod serve;
+mod shell;
+mod status;
+mod stop;
+mod r#try;
+mod wait;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use isle_client::{Client, Result};
+use isle_engine::Error;
+
+use crate::arguments::{Arguments, Command, Global};
+use crate::config::Settings;
+use crate::daemon;
+use crate::output::{Form, show_error};
+use crate::places::Places;
+use crate::session::exit_code_of_error;
+
+/// What every command needs to know.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) global: Global,
+    pub(crate) form: Form,
+}
+
+impl Context {
+    pub(crate) fn places(&self) -> Result<Places> {
+        Places::find(&self.global)
+    }
+
+    /// A client of the daemon, which is started when it does not run.
+    pub(crate) async fn client(&self) -> Result<Client> {
+        let settings = Settings::for_daemon(self.global.config.as_ref(), &[])?;
+        daemon::connect(&self.places()?, &settings, self.global.config.as_ref()).await
+    }
+}
+
+/// Reads the command line and does what it says.
+pub(crate) fn main() -> ExitCode {
+    let Arguments { global, command } = Arguments::parse();
+    let form = if global.json { Form::Json } else { Form::Human };
+    let context = Context { global, form };
+    let runs_a_command = matches!(command, Command::Run(_) | Command::Exec(_) | Command::Shell(_));
+    match dispatch(&context, command) {
+        Ok(code) => code,
+        Err(error) => {
+            show_error(&error, form);
+            if runs_a_command { exit_code_of_error(&error) } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Run(arguments) => block_on(run::run(context, arguments)),
+        Command::Exec(arguments) => block_on(exec::exec(context, arguments)),
+        Command::Shell(arguments) => block_on(shell::shell(context, arguments)),
+        Command::Ls => block_on(ls::ls(context)),
+        Command::Status(arguments) => block_on(status::status(context, arguments)),
+        Command::Rm(arguments) => block_on(rm::rm(context, arguments)),
+        Command::Cp(arguments) => block_on(cp::cp(context, arguments)),
+        Command::Logs(arguments) => block_on(logs::logs(context, arguments)),
+        Command::Wait(arguments) => block_on(wait::wait(context, arguments)),
+        Command::Kill(arguments) => block_on(kill::kill(context, arguments)),
+        Command::History(arguments) => block_on(history::history(context, arguments)),
+        Command::Audit(arguments) => block_on(audit::audit(context, arguments)),
+        Command::Serve(arguments) => serve::serve(context, arguments),
+        Command::Stop => block_on(stop::stop(context)),
+        Command::Restart => block_on(restart::restart(context)),
+        Command::Mcp => mcp::mcp(context),
+        Command::Call(arguments) => call::call(context, arguments),
+        Command::Doctor => doctor::doctor(context),
+        Command::Try => block_on(r#try::walk(context)),
+        Command::Config(arguments) => config::config(context, arguments),
+        Command::Completions(arguments) => completions::completions(arguments),
+    }
+}
+
+/// Runs a command on one thread: starting more would cost more than most commands do.
+pub(crate) fn block_on(command: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::internal)?;
+    let ended = runtime.block_on(command);
+    // A thread may still wait for a key or a slow reader; nobody waits for it.
+    runtime.shutdown_background();
+    ended
+}

@@ -1,0 +1,224 @@
+//! The table of settings. Each is defined here and nowhere else.
+
+use super::value::Kind;
+
+/// Who uses a setting; says where it may come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Default of a run: any source. Nothing here can reach further into the host.
+    Run,
+    /// The whole daemon: never from a workspace, which may be somebody else's.
+    Daemon,
+    /// How clients find the daemon: never from a workspace.
+    Client,
+    /// Needed before any file is read: flag and environment only.
+    Place,
+}
+
+/// One setting.
+#[derive(Debug)]
+pub(crate) struct Key {
+    /// In files, and with `-` for `_` as a flag.
+    pub(crate) name: &'static str,
+    /// What values look like.
+    pub(crate) kind: Kind,
+    /// Value when nothing is set, as text; `None` when there is none.
+    pub(crate) default: Option<&'static str>,
+    /// Environment variable.
+    pub(crate) env: Option<&'static str>,
+    /// Who uses it.
+    pub(crate) scope: Scope,
+    /// Never shown.
+    pub(crate) secret: bool,
+    /// For people.
+    pub(crate) help: &'static str,
+}
+
+const fn setting(
+    name: &'static str,
+    kind: Kind,
+    default: Option<&'static str>,
+    env: Option<&'static str>,
+    scope: Scope,
+    help: &'static str,
+) -> Key {
+    Key { name, kind, default, env, scope, secret: false, help }
+}
+
+/// All settings, in the order they are shown.
+pub(crate) static KEYS: &[Key] = &[
+    setting(
+        "tier",
+        Kind::Tier,
+        Some("container"),
+        Some("ISLE_TIER"),
+        Scope::Run,
+        "How strongly sandboxes are isolated; a workspace cannot choose a weaker one.",
+    ),
+    setting(
+        "image",
+        Kind::Text,
+        Some("host"),
+        Some("ISLE_IMAGE"),
+        Scope::Run,
+        "Image of new sandboxes; `host` is the host's own programs, read-only.",
+    ),
+    setting("memory", Kind::Size, Some("1G"), Some("ISLE_MEMORY"), Scope::Run, "Memory of a sandbox."),
+    setting("cpus", Kind::Number, Some("2"), Some("ISLE_CPUS"), Scope::Run, "CPUs of a sandbox."),
+    setting(
+        "pids",
+        Kind::Count,
+        Some("256"),
+        Some("ISLE_PIDS"),
+        Scope::Run,
+        "Processes and threads of a sandbox.",
+    ),
+    setting(
+        "disk",
+        Kind::Size,
+        Some("1G"),
+        Some("ISLE_DISK"),
+        Scope::Run,
+        "Writable layer and workspace of a sandbox.",
+    ),
+    setting(
+        "timeout",
+        Kind::Span,
+        Some("10m"),
+        Some("ISLE_TIMEOUT"),
+        Scope::Run,
+        "How long a command may run when the call says nothing; `isle run` and `isle exec` have no limit unless this is set.",
+    ),
+    setting("env", Kind::Map, None, None, Scope::Run, "Environment of `isle run` and `isle exec`."),
+    setting(
+        "allow_downgrade",
+        Kind::Switch,
+        Some("false"),
+        Some("ISLE_ALLOW_DOWNGRADE"),
+        Scope::Daemon,
+        "Make sandboxes even where the host cannot enforce all their tier promises.",
+    ),
+    setting(
+        "max_timeout",
+        Kind::Span,
+        Some("1d"),
+        Some("ISLE_MAX_TIMEOUT"),
+        Scope::Daemon,
+        "The longest timeout a call may ask for.",
+    ),
+    setting(
+        "wait",
+        Kind::Span,
+        Some("45s"),
+        Some("ISLE_WAIT"),
+        Scope::Daemon,
+        "How long `exec` waits before it answers with a run that goes on.",
+    ),
+    setting(
+        "output_cap",
+        Kind::Size,
+        Some("1M"),
+        Some("ISLE_OUTPUT_CAP"),
+        Scope::Daemon,
+        "Bytes of each output kept per run.",
+    ),
+    setting(
+        "file_cap",
+        Kind::Size,
+        Some("16M"),
+        Some("ISLE_FILE_CAP"),
+        Scope::Daemon,
+        "Largest file the JSON doors read or write.",
+    ),
+    setting(
+        "warm_default",
+        Kind::Switch,
+        Some("true"),
+        Some("ISLE_WARM_DEFAULT"),
+        Scope::Daemon,
+        "Make the sandbox `default` when the daemon starts.",
+    ),
+    setting(
+        "pool_size",
+        Kind::Whole,
+        Some("4"),
+        Some("ISLE_POOL_SIZE"),
+        Scope::Daemon,
+        "Fresh sandboxes kept ready for `isle run`.",
+    ),
+    setting(
+        "listen",
+        Kind::Address,
+        None,
+        Some("ISLE_LISTEN"),
+        Scope::Daemon,
+        "TCP address the daemon also listens on.",
+    ),
+    setting(
+        "allow_remote",
+        Kind::Switch,
+        Some("false"),
+        Some("ISLE_ALLOW_REMOTE"),
+        Scope::Daemon,
+        "Let `listen` be another address than loopback.",
+    ),
+    setting(
+        "log",
+        Kind::Text,
+        Some("info"),
+        Some("ISLE_LOG"),
+        Scope::Daemon,
+        "What the daemon logs, such as `debug` or `isle_engine=trace`.",
+    ),
+    setting(
+        "url",
+        Kind::Text,
+        None,
+        Some("ISLE_URL"),
+        Scope::Client,
+        "Daemon to use over TCP, such as http://127.0.0.1:7777, instead of this user's own.",
+    ),
+    Key {
+        secret: true,
+        ..setting("token", Kind::Text, None, Some("ISLE_TOKEN"), Scope::Client, "Bearer token for `url`.")
+    },
+    setting(
+        "state_dir",
+        Kind::Text,
+        None,
+        Some("ISLE_STATE_DIR"),
+        Scope::Place,
+        "Where the daemon keeps its state.",
+    ),
+    setting("runtime_dir", Kind::Text, None, Some("ISLE_RUNTIME_DIR"), Scope::Place, "Where sockets are."),
+    setting("socket", Kind::Text, None, Some("ISLE_SOCKET"), Scope::Place, "The daemon's Unix socket."),
+];
+
+/// One by name.
+pub(crate) fn key(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::value::Value;
+    use super::*;
+
+    #[test]
+    fn every_default_is_a_value_of_its_kind() {
+        for key in KEYS {
+            if let Some(default) = key.default {
+                assert!(Value::from_text(key.kind, default).is_ok(), "{}", key.name);
+            }
+        }
+    }
+
+    #[test]
+    fn environment_variables_are_named_after_their_keys() {
+        for key in KEYS {
+            if let Some(env) = key.env {
+                assert_eq!(env, format!("ISLE_{}", key.name.to_uppercase()));
+            }
+        }
+    }
+}

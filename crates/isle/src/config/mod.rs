@@ -1,0 +1,11 @@
+//! Settings: one table of keys, from which files, environment, flags, `isle config` and the JSON
+//! schema all follow. Flag > environment > workspace file > user file > system file > default.
+
+mod file;
+mod keys;
+mod resolve;
+mod value;
+
+pub(crate) use keys::{KEYS, Key, Scope, key};
+pub(crate) use resolve::Settings;
+pub(crate) use value::{Value, check_variable, schema};

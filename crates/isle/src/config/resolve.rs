@@ -1,0 +1,188 @@
+//! Putting the sources together.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+use isle_client::Result;
+use isle_engine::{Code, Error};
+
+use super::file::{Layer, SettingsFile};
+use super::keys::{KEYS, Key};
+use super::value::Value;
+use crate::places::user_config;
+
+const SYSTEM: &str = "/etc/isle/config.toml";
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Default,
+    File { layer: &'static str, path: PathBuf, line: usize },
+    Environment(&'static str),
+    Flag(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => formatter.write_str("default"),
+            Self::File { layer, path, line } => write!(formatter, "{layer} file {}:{line}", path.display()),
+            Self::Environment(name) => write!(formatter, "environment {name}"),
+            Self::Flag(name) => write!(formatter, "flag {name}"),
+        }
+    }
+}
+
+/// Values of flags, by name of the setting; `None` is a flag that was not given.
+pub(crate) type Flags<'a> = &'a [(&'static str, Option<String>)];
+
+/// Which sources count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// A command in a directory: all of them.
+    Command,
+    /// The daemon: no workspace.
+    Daemon,
+}
+
+/// All settings with their values and origins.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    values: BTreeMap<&'static str, (Value, Origin)>,
+}
+
+impl Settings {
+    /// For a command that runs in the current directory.
+    pub(crate) fn for_command(user_file: Option<&PathBuf>, flags: Flags<'_>) -> Result<Self> {
+        Self::read(Reader::Command, user_file, flags)
+    }
+
+    /// For the daemon.
+    pub(crate) fn for_daemon(user_file: Option<&PathBuf>, flags: Flags<'_>) -> Result<Self> {
+        Self::read(Reader::Daemon, user_file, flags)
+    }
+
+    /// What holds when nobody sets anything.
+    pub(crate) fn defaults() -> Result<Self> {
+        let mut settings = Self { values: BTreeMap::new() };
+        for key in KEYS {
+            if let Some(default) = key.default {
+                settings.put(key, Value::from_text(key.kind, default)?, Origin::Default);
+            }
+        }
+        Ok(settings)
+    }
+
+    fn read(reader: Reader, user_file: Option<&PathBuf>, flags: Flags<'_>) -> Result<Self> {
+        let mut settings = Self::defaults()?;
+        settings.add_file(SettingsFile::read(Layer::System, SYSTEM.as_ref())?)?;
+        settings.add_file(read_user_file(user_file)?)?;
+        if reader == Reader::Command {
+            settings.add_file(SettingsFile::workspace()?)?;
+        }
+        for key in KEYS {
+            if let Some(name) = key.env
+                && let Some(text) = std::env::var_os(name).filter(|value| !value.is_empty())
+            {
+                let value = Value::from_text(key.kind, &text.to_string_lossy()).map_err(|error| {
+                    let message = format!("environment {name}: {}", error.message);
+                    Error { message, ..error }
+                })?;
+                settings.put(key, value, Origin::Environment(name));
+            }
+        }
+        for (name, text) in flags {
+            if let (Some(key), Some(text)) = (super::key(name), text) {
+                let flag = format!("--{}", name.replace('_', "-"));
+                let value = Value::from_text(key.kind, text).map_err(|error| {
+                    let message = format!("{flag}: {}", error.message);
+                    Error { message, ..error }
+                })?;
+                settings.put(key, value, Origin::Flag(flag));
+            }
+        }
+        Ok(settings)
+    }
+
+    fn add_file(&mut self, file: Option<SettingsFile>) -> Result<()> {
+        let Some(file) = file else { return Ok(()) };
+        for found in file.found {
+            if file.layer == Layer::Workspace && found.key.name == "tier" && self.is_weaker(&found.value) {
+                let place = format!("{}:{}", file.path.display(), found.line);
+                return Err(Error::new(
+                    Code::ConfigInvalid,
+                    format!("{place}: a workspace cannot choose a weaker tier than this user's"),
+                )
+                .detail("file", file.path.display().to_string())
+                .detail("line", found.line)
+                .next("remove `tier` there, or choose it yourself with --tier or ISLE_TIER")
+                .into());
+            }
+            let origin =
+                Origin::File { layer: file.layer.as_str(), path: file.path.clone(), line: found.line };
+            self.put(found.key, found.value, origin);
+        }
+        Ok(())
+    }
+
+    fn is_weaker(&self, tier: &Value) -> bool {
+        *tier == Value::Text("process".into()) && self.text("tier").as_deref() != Some("process")
+    }
+
+    /// A stronger source replaces a weaker one; maps are joined name by name.
+    fn put(&mut self, key: &'static Key, value: Value, origin: Origin) {
+        let joined = match (self.values.remove(key.name), value) {
+            (Some((Value::Map(mut below), _)), Value::Map(above)) => {
+                below.extend(above);
+                Value::Map(below)
+            }
+            (_, value) => value,
+        };
+        self.values.insert(key.name, (joined, origin));
+    }
+
+    /// A value and where it came from.
+    pub(crate) fn get(&self, name: &str) -> Option<&(Value, Origin)> {
+        self.values.get(name)
+    }
+
+    /// A value as text.
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
+        self.get(name).map(|(value, _)| value.text())
+    }
+
+    /// A value somebody set; `None` for defaults, which are the daemon's to choose.
+    pub(crate) fn chosen_value(&self, name: &str) -> Option<&Value> {
+        self.get(name).filter(|(_, origin)| *origin != Origin::Default).map(|(value, _)| value)
+    }
+
+    /// The same as text.
+    pub(crate) fn chosen(&self, name: &str) -> Option<String> {
+        self.chosen_value(name).map(Value::text)
+    }
+
+    /// The environment of runs.
+    pub(crate) fn environment(&self) -> BTreeMap<String, String> {
+        match self.get("env") {
+            Some((Value::Map(map), _)) => map.clone(),
+            _ => BTreeMap::new(),
+        }
+    }
+}
+
+/// The file named by `--config` must exist; the usual one need not.
+fn read_user_file(named: Option<&PathBuf>) -> Result<Option<SettingsFile>> {
+    let Some(path) = named else {
+        return match user_config() {
+            Some(path) => SettingsFile::read(Layer::User, &path),
+            None => Ok(None),
+        };
+    };
+    match SettingsFile::read(Layer::User, path)? {
+        Some(file) => Ok(Some(file)),
+        None => Err(Error::new(Code::ConfigInvalid, format!("{} cannot be read", path.display()))
+            .next("name a file that exists with --config")
+            .into()),
+    }
+}

@@ -1,0 +1,96 @@
+//! From settings to the engine's configuration.
+
+use std::net::SocketAddr;
+
+use isle_client::Result;
+use isle_engine::EngineConfig;
+use isle_engine::backend::{Limits, Tier};
+use isle_engine::values::{ByteSize, Span};
+use isle_engine::{Code, Error};
+
+use crate::config::{Settings, Value};
+
+/// Every field from its setting; defaults are those of the table of settings.
+pub(crate) fn engine_config(settings: &Settings) -> Result<EngineConfig> {
+    Ok(EngineConfig {
+        tier: match text(settings, "tier")?.as_str() {
+            "process" => Tier::Process,
+            _ => Tier::Container,
+        },
+        image: text(settings, "image")?,
+        limits: Limits {
+            memory: size(settings, "memory")?,
+            cpus: number(settings, "cpus")?,
+            pids: count(settings, "pids")?,
+            disk: size(settings, "disk")?,
+        },
+        allow_downgrade: switch(settings, "allow_downgrade")?,
+        timeout: span(settings, "timeout")?,
+        max_timeout: span(settings, "max_timeout")?,
+        wait: span(settings, "wait")?,
+        output_cap: size(settings, "output_cap")?,
+        file_cap: size(settings, "file_cap")?,
+        warm_default: switch(settings, "warm_default")?,
+    })
+}
+
+/// How many fresh sandboxes are kept ready.
+pub(crate) fn pool_size(settings: &Settings) -> Result<usize> {
+    count(settings, "pool_size").map(|size| usize::try_from(size).unwrap_or(usize::MAX))
+}
+
+/// Where to listen besides the Unix socket.
+pub(crate) fn listen_address(settings: &Settings) -> Result<Option<SocketAddr>> {
+    match settings.text("listen") {
+        None => Ok(None),
+        Some(text) => text.parse().map(Some).map_err(|error| {
+            Error::new(Code::ConfigInvalid, format!("{text:?} is not an address: {error}"))
+                .next("write IP address and port, such as 127.0.0.1:7777")
+                .into()
+        }),
+    }
+}
+
+fn missing(name: &str) -> isle_client::ClientError {
+    Error::internal(format!("the setting {name} has no value of its kind")).into()
+}
+
+macro_rules! readers {
+    ($($reader:ident: $variant:ident -> $type:ty;)*) => {$(
+        fn $reader(settings: &Settings, name: &str) -> Result<$type> {
+            match settings.get(name) {
+                Some((Value::$variant(value), _)) => Ok(value.clone()),
+                _ => Err(missing(name)),
+            }
+        }
+    )*};
+}
+
+readers! {
+    text: Text -> String;
+    size: Size -> ByteSize;
+    span: Span -> Span;
+    number: Number -> f64;
+    count: Count -> u32;
+}
+
+pub(crate) fn switch(settings: &Settings, name: &str) -> Result<bool> {
+    match settings.get(name) {
+        Some((Value::Switch(on), _)) => Ok(*on),
+        _ => Err(missing(name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_of_the_settings_are_those_of_the_engine() {
+        let settings = Settings::defaults().unwrap();
+        assert_eq!(
+            format!("{:?}", engine_config(&settings).unwrap()),
+            format!("{:?}", EngineConfig::default())
+        );
+    }
+}

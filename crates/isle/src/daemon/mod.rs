@@ -1,0 +1,11 @@
+//! The daemon: finding it, starting it when it is not there, and being it.
+
+mod engine_config;
+mod find;
+mod lock;
+mod serve;
+mod start;
+
+pub(crate) use find::{connect, endpoint, ensure_running, reach};
+pub(crate) use serve::{Ground, serve};
+pub(crate) use start::start;

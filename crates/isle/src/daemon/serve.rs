@@ -1,0 +1,208 @@
+//! Being the daemon: one function that reads like a list, from settings to a socket and down again.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use isle_client::{ClientError, Result};
+use isle_engine::backend::Backend;
+use isle_engine::{Code, Engine, Error};
+use isle_linux::{NativeBackend, NativeConfig};
+use isle_server::{ListenOptions, Listeners, ServerConfig, Token};
+use isle_store::{Store, StoreError};
+use rustix::process::{DumpableBehavior, Resource, getrlimit, set_dumpable_behavior, setrlimit};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+use super::engine_config::{engine_config, listen_address, pool_size, switch};
+use super::start::Announcement;
+use crate::config::Settings;
+use crate::output::{Form, say};
+use crate::places::Places;
+
+/// All of going down, requests and engine together.
+const DRAIN: Duration = Duration::from_secs(10);
+/// What requests under way may use of it.
+const REQUESTS: Duration = Duration::from_secs(5);
+const BACKENDS: Duration = Duration::from_secs(3);
+
+/// Where the daemon runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ground {
+    /// In this terminal.
+    Fore,
+    /// Behind it, with a starter that waits for word on our standard output.
+    Back,
+}
+
+/// Runs the daemon until it is told to end.
+pub(crate) fn serve(
+    ground: Ground,
+    form: Form,
+    prepare: impl FnOnce() -> Result<(Places, Settings)>,
+) -> Result<ExitCode> {
+    let ended = prepare().and_then(|(places, settings)| run(ground, form, &places, &settings));
+    match ended {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => {
+            if ground == Ground::Back {
+                announce(&Announcement::Failed(error.clone()));
+            }
+            Err(error)
+        }
+    }
+}
+
+fn run(ground: Ground, form: Form, places: &Places, settings: &Settings) -> Result<()> {
+    if ground == Ground::Back {
+        // Fails only when we lead a session already, which is what is wanted.
+        let _ = rustix::process::setsid();
+    }
+    start_logging(ground, form, settings)?;
+    raise_file_limit();
+    places.prepare()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(workers())
+        .enable_all()
+        .build()
+        .map_err(Error::internal)?;
+    let ended = runtime.block_on(live(ground, places, settings));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    ended
+}
+
+/// Few: the daemon passes messages, the work is done in sandboxes, and waking another thread for
+/// every message costs more than it gains.
+fn workers() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 4).max(1))
+}
+
+async fn live(ground: Ground, places: &Places, settings: &Settings) -> Result<()> {
+    let shutdown = CancellationToken::new();
+    end_on_signals(shutdown.clone())?;
+    let config = engine_config(settings)?;
+    let options = ListenOptions {
+        unix: Some(places.socket.clone()),
+        tcp: listen_address(settings)?,
+        allow_remote: switch(settings, "allow_remote")?,
+    };
+    let store = Store::open(&places.state_dir).map_err(|error| store_error(places, error))?;
+    let backend: Arc<dyn Backend> = NativeBackend::new(NativeConfig {
+        state_dir: places.state_dir.clone(),
+        runtime_dir: places.instance_dir.clone(),
+        pool_size: pool_size(settings)?,
+    })
+    .await?;
+    // From here on there may be secrets in memory, and no child is made of this process itself.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(Error::internal)?;
+    let engine = Engine::start(config, store, vec![backend]).await?;
+    let mut server = ServerConfig::new(env!("CARGO_PKG_VERSION"), &places.state_dir);
+    server.drain = REQUESTS;
+    if options.tcp.is_some() {
+        server.token = Some(Token::load_or_create(&places.state_dir.join("token"))?);
+    }
+    let listeners = Listeners::bind(&options).await?;
+    let tcp = listeners.tcp_address();
+    ready(ground, places, tcp);
+    let served = isle_server::serve(engine.clone(), listeners, server, shutdown).await;
+    tracing::info!("going down");
+    if tokio::time::timeout(DRAIN - REQUESTS, engine.shutdown(BACKENDS)).await.is_err() {
+        tracing::warn!("the engine did not let go in time; the next start finishes its work");
+    }
+    served.map_err(ClientError::from)
+}
+
+/// Says that the socket answers: to the starter, or to the person.
+fn ready(ground: Ground, places: &Places, tcp: Option<std::net::SocketAddr>) {
+    tracing::info!(socket = %places.socket.display(), tcp = tcp.map(tracing::field::display), "ready");
+    match ground {
+        Ground::Back => {
+            announce(&Announcement::Ready);
+            leave_starter();
+        }
+        Ground::Fore => {
+            say(&format!("isle {} listens on {}", env!("CARGO_PKG_VERSION"), places.socket.display()));
+            if let Some(address) = tcp {
+                let token = places.state_dir.join("token");
+                say(&format!("  and on http://{address}, with the token in {}", token.display()));
+            }
+        }
+    }
+}
+
+fn announce(announcement: &Announcement) {
+    let Ok(word) = serde_json::to_string(announcement) else { return };
+    let mut stdout = std::io::stdout().lock();
+    // A starter that is gone no longer waits for the word.
+    drop(writeln!(stdout, "{word}").and_then(|()| stdout.flush()));
+}
+
+/// Closes the pipe to the starter, who reads until its end.
+fn leave_starter() {
+    if let Ok(null) = std::fs::OpenOptions::new().write(true).open("/dev/null") {
+        // If it fails the starter waits until we end; nothing else can be done about it here.
+        let _ = rustix::stdio::dup2_stdout(&null);
+    }
+}
+
+fn end_on_signals(shutdown: CancellationToken) -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(Error::internal)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::internal)?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        shutdown.cancel();
+    });
+    Ok(())
+}
+
+fn start_logging(ground: Ground, form: Form, settings: &Settings) -> Result<()> {
+    let filter = settings.text("log").unwrap_or_else(|| "info".into());
+    let filter = EnvFilter::try_new(&filter).map_err(|error| {
+        Error::new(Code::ConfigInvalid, format!("`log` is {filter:?}, which is no filter: {error}"))
+            .next("write a level such as info, or module=level pairs")
+    })?;
+    let colours = ground == Ground::Fore && std::io::stderr().is_terminal();
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
+    // Structured where a program reads it, plain where a person does.
+    let started = match (ground, form) {
+        (Ground::Fore, Form::Human) => log.try_init(),
+        (Ground::Back, _) | (_, Form::Json) => log.json().try_init(),
+    };
+    started.map_err(|error| Error::internal(error).into())
+}
+
+/// Every sandbox costs a few descriptors. What cannot be raised stays as it is.
+fn raise_file_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+fn store_error(places: &Places, error: StoreError) -> Error {
+    let state_dir = places.state_dir.display();
+    match error {
+        StoreError::TooNew { found, known } => Error::new(
+            Code::StateTooNew,
+            format!(
+                "{state_dir} was written by a newer version (schema {found}, this program knows {known})"
+            ),
+        )
+        .next("use the newer program, or another directory with --state-dir"),
+        StoreError::Locked { pid } => {
+            let holder = pid.map_or_else(String::new, |pid| format!(", pid {pid}"));
+            Error::new(Code::AlreadyExists, format!("a daemon already runs for {state_dir}{holder}"))
+                .detail("pid", pid)
+                .next("use it as it is, or end it with `isle stop`")
+                .next("for a second daemon choose another --state-dir")
+        }
+        StoreError::Full => Error::new(Code::NoSpace, format!("the disk of {state_dir} is full"))
+            .next("free some space there and start again"),
+        other => Error::internal(other),
+    }
+}

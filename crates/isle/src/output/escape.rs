@@ -1,0 +1,55 @@
+//! Text from a sandbox, made harmless: nothing in a table may move the cursor, change colours or
+//! show letters in another order than they are stored.
+
+/// The text with control characters, and characters that hide or reorder others, written out.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\n' => safe.push_str("\\n"),
+            '\r' => safe.push_str("\\r"),
+            '\t' => safe.push_str("\\t"),
+            character if character.is_control() || misleads(character) => {
+                safe.push_str(&format!("\\u{{{:x}}}", u32::from(character)));
+            }
+            character => safe.push(character),
+        }
+    }
+    safe
+}
+
+/// Invisible characters and those that change the direction of writing.
+fn misleads(character: char) -> bool {
+    matches!(
+        character,
+        '\u{061c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
+    )
+}
+
+/// Escaped, and cut to `width` characters with an ellipsis.
+pub(crate) fn shortened(text: &str, width: usize) -> String {
+    let safe = escaped(text);
+    if safe.chars().count() <= width {
+        return safe;
+    }
+    let mut cut: String = safe.chars().take(width.saturating_sub(1)).collect();
+    cut.push('…');
+    cut
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escape_sequences_and_direction_marks_are_written_out() {
+        assert_eq!(escaped("a\u{1b}[31mb\u{202e}c\u{9b}"), "a\\u{1b}[31mb\\u{202e}c\\u{9b}");
+        assert_eq!(escaped("zwei\nZeilen äöü 漢字"), "zwei\\nZeilen äöü 漢字");
+    }
+
+    #[test]
+    fn long_text_is_cut_by_characters() {
+        assert_eq!(shortened("ääääää", 4), "äää…");
+    }
+}

@@ -1,0 +1,107 @@
+//! How things look: tables, colours, and untrusted text made harmless.
+
+mod escape;
+mod paint;
+mod table;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use isle_client::{ClientError, Result};
+use serde_json::{Value, json};
+
+pub(crate) use escape::{escaped, shortened};
+pub(crate) use paint::{Colour, Paint};
+pub(crate) use table::Table;
+
+/// Which form the user asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// For people.
+    Human,
+    /// For programs.
+    Json,
+}
+
+/// Writes text to standard output. A reader that went away is not an error worth a word.
+pub(crate) fn print(text: &str) {
+    // Nothing useful can be done when this fails: whoever read it is gone.
+    let mut stdout = io::stdout().lock();
+    drop(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));
+}
+
+/// Writes a value as JSON, readable.
+pub(crate) fn print_json(value: &Value) {
+    print(&format!("{value:#}\n"));
+}
+
+/// Writes one line for people to standard error.
+pub(crate) fn say(line: &str) {
+    drop(writeln!(io::stderr().lock(), "{line}"));
+}
+
+/// Shows an error: code, sentence, next steps.
+pub(crate) fn show_error(error: &ClientError, form: Form) {
+    if form == Form::Json {
+        say(&json!({ "error": error }).to_string());
+        return;
+    }
+    let paint = Paint::for_stderr();
+    say(&format!(
+        "{} {}",
+        paint.bold(Colour::Red, &format!("error[{}]:", error.code)),
+        escaped(&error.message)
+    ));
+    for step in &error.next_steps {
+        say(&format!("  {} {}", paint.plain(Colour::Cyan, "→"), escaped(step)));
+    }
+}
+
+/// A value in the form asked for: JSON as it is, or what `human` makes of it.
+pub(crate) fn show(form: Form, value: &Value, human: impl FnOnce(&Value) -> String) -> Result<ExitCode> {
+    match form {
+        Form::Json => print_json(value),
+        Form::Human => print(&human(value)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Bytes as people read them.
+pub(crate) fn human_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    let mut shown = format!("{bytes} B");
+    let mut scale = 1u64;
+    for unit in UNITS {
+        scale = scale.saturating_mul(1024);
+        if bytes < scale {
+            break;
+        }
+        let tenths = bytes.saturating_mul(10) / scale;
+        shown = format!("{}.{} {unit}", tenths / 10, tenths % 10);
+    }
+    shown
+}
+
+/// Milliseconds as people read them.
+pub(crate) fn human_millis(millis: u64) -> String {
+    match millis {
+        0..1_000 => format!("{millis} ms"),
+        1_000..60_000 => format!("{}.{} s", millis / 1_000, millis % 1_000 / 100),
+        60_000..3_600_000 => format!("{} m {} s", millis / 60_000, millis % 60_000 / 1_000),
+        _ => format!("{} h {} m", millis / 3_600_000, millis % 3_600_000 / 60_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_and_times_are_short() {
+        assert_eq!(human_bytes(1023), "1023 B");
+        assert_eq!(human_bytes(1536), "1.5 KiB");
+        assert_eq!(human_bytes(5 << 30), "5.0 GiB");
+        assert_eq!(human_millis(999), "999 ms");
+        assert_eq!(human_millis(61_000), "1 m 1 s");
+    }
+}

@@ -1,0 +1,8 @@
+//! The command line as a user meets it: the real program, its output as snapshots, its daemon.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
+
+mod common;
+mod daemon;
+mod help;
+mod settings;

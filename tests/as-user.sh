@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# The end-to-end tests and the docs once more, as an ordinary user with subordinate ids. Only root
+# can do that; for anyone else the tests have just run as an ordinary user. Mounts nothing and
+# removes nothing but the user it made and one file.
+# Usage: as-user.sh ISLE_PROGRAM
+set -euo pipefail
+isle="$(realpath "${1:?give the path of the isle program}")"
+repository="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+user=isle-test
+[ "$(id -u)" = 0 ] || exit 0
+
+made_user=
+programs="$(mktemp)"
+finish() {
+    rm -f "$programs"
+    [ -z "$made_user" ] || userdel --remove "$user" 2>/dev/null || true
+}
+trap finish EXIT
+
+if ! getent passwd "$user" >/dev/null; then
+    useradd --create-home "$user"
+    made_user=1
+fi
+grep -q "^$user:" /etc/subuid || usermod --add-subuids 231072-296607 "$user"
+grep -q "^$user:" /etc/subgid || usermod --add-subgids 231072-296607 "$user"
+
+as_user() { # as_user COMMAND...
+    runuser -u "$user" -- env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin \
+        HOME="$(getent passwd "$user" | cut -d: -f6)" INSTA_UPDATE=no INSTA_WORKSPACE_ROOT="$repository" "$@"
+}
+
+if ! as_user test -x "$isle" || ! as_user test -r "$repository/README.md"; then
+    echo "as-user: SKIPPED: an ordinary user cannot reach $repository or $isle;"
+    echo "  → clone to a place others can enter, such as /srv, to run this part too"
+    exit 0
+fi
+
+# The same build as the tests that have just run; the programs know the paths they were built at.
+cd "$repository"
+cargo test --workspace --no-run --message-format=json 2>/dev/null | python3 -c '
+import json, sys
+for line in sys.stdin:
+    built = json.loads(line)
+    if built.get("executable") and built["target"]["kind"] == ["test"] and built["manifest_path"].endswith("/isle/Cargo.toml"):
+        print(built["executable"])
+' >"$programs"
+while IFS= read -r program; do
+    echo "as $user: $(basename "$program")"
+    (cd "$repository/crates/isle" && as_user "$program" --quiet </dev/null)
+done <"$programs"
+as_user "$repository/tests/docs/run.py" "$isle"

@@ -1,0 +1,18 @@
+# Sourced by scripts that need a daemon of their own. Takes the program as $1; sets `isle` and
+# `work`, and leaves nothing behind when the script ends.
+
+set -euo pipefail
+repository="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+isle="$(realpath "${1:?give the path of the isle program}")"
+
+work="$(mktemp -d "${TMPDIR:-/tmp}/isle-test.XXXXXX")"
+export ISLE_STATE_DIR="$work/state" ISLE_RUNTIME_DIR="$work/run" XDG_CONFIG_HOME="$work/config"
+# Where the host cannot enforce every limit, the tests take what it can.
+export ISLE_ALLOW_DOWNGRADE=1
+
+finish() {
+    "$isle" rm --all --wipe >/dev/null 2>&1 || true
+    "$isle" stop >/dev/null 2>&1 || true
+    rm -rf "$work"
+}
+trap finish EXIT
