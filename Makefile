@@ -33,3 +33,9 @@ rust-tests:
 lint:
 	cargo fmt --check
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
+
+# More or less of it: make bench BENCH="--full --json bench.json"
+.PHONY: bench
+bench:
+	cargo build --release -p isle -p isle-bench
+	$(TARGET)/release/isle-bench $(TARGET)/release/isle $(BENCH)

@@ -233,8 +233,12 @@ async fn receive<R: AsyncRead + Unpin>(stream: &mut R, run: &Run, caller: Option
                 }
             }
             frame @ Frame::Message(_) => match frame.decode() {
-                // It was noted when the request was sent.
-                Ok(ExecEvent::Started) => {}
+                // An agent may say so, and then whoever ended the run before is heard now at the latest.
+                Ok(ExecEvent::Started) => {
+                    if run.ending() != Ending::Own {
+                        end_tree(run).await;
+                    }
+                }
                 Ok(ExecEvent::Skipped(skipped)) => run.note_gap(skipped.stdout, skipped.stderr),
                 Ok(ExecEvent::Ended(ended)) => return End::Ended(ended),
                 Ok(ExecEvent::Failed(failure)) => return End::Failed(failure),
