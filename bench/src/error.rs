@@ -21,9 +21,6 @@ pub(crate) enum Error {
     /// Somebody pressed Ctrl-C.
     #[error("interrupted")]
     Interrupted,
-    /// Something was left on the host.
-    #[error("left behind after all sandboxes were destroyed: {0}")]
-    Leftover(String),
 }
 
 impl Error {

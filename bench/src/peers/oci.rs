@@ -27,11 +27,8 @@ impl Runtime {
         let program = find(name)?;
         let state = rootfs.beside(&format!("{name}-state"));
         let mut options: Vec<OsString> = vec!["--root".into(), state.into()];
-        match name {
-            "runsc" => options.push("--network=none".into()),
-            // It refuses hosts with both versions of cgroups; without them it is only quicker.
-            "crun" => options.push("--cgroup-manager=disabled".into()),
-            _ => {}
+        if name == "runsc" {
+            options.push("--network=none".into());
         }
         let once = bundle(&program, name, "once", rootfs, &["/bin/true"])?;
         let stays = bundle(&program, name, "stays", rootfs, &["/bin/sleep", "1000000"])?;

@@ -2,7 +2,7 @@
 //! clone of this small process; nothing is executed and almost nothing copied. It dies with the
 //! daemon: the end of the socket ends it, sandboxes stay.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
@@ -12,22 +12,22 @@ use std::path::{Component, Path, PathBuf};
 
 use isle_linux::request::{
     Extent, ForkReply, ForkRequest, Made, MakeRequest, MakeTier, Measured, Preamble, Refused, RemoveTree, Removed, Volume,
-    volume,
+    outside, volume,
 };
-use isle_linux::setup::seccomp::{self, Instruction, Policy};
+use isle_linux::setup::seccomp::{self, Instruction, Listener, Policy};
 use isle_linux::setup::{SANDBOX_ID, berth, container};
 use isle_linux::sys::{Cloned, Doing, Step, StepError, check, clone_process};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
 
-use crate::{name, serve};
+use crate::{name, plain_server, serve};
 
 /// The daemon's end is here when the fork server starts.
 const CONTROL: i32 = 3;
 /// Descriptors of one request: stream, listener, cgroups (up to six), loop device.
 const MOST_DESCRIPTORS: usize = 12;
-const LARGEST_REQUEST: usize = 64 * 1024;
+pub(crate) const LARGEST_REQUEST: usize = 64 * 1024;
 
 struct Server {
     control: OwnedFd,
@@ -36,7 +36,8 @@ struct Server {
 }
 
 /// Serves until the daemon goes. Arguments: state directory, scratch directory, and `map` when a
-/// user namespace is needed because the daemon is not root.
+/// user namespace is needed because the daemon is not root, or `plain` to make processes without
+/// any namespaces.
 pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> Result<(), StepError> {
     // SAFETY: the daemon passes its end as this descriptor and nothing else here uses it.
     let control = unsafe { OwnedFd::from_raw_fd(CONTROL) };
@@ -47,7 +48,11 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> Result<(), S
         })
     };
     let (state, scratch) = (next("state directory")?, next("scratch directory")?);
-    let rootless = arguments.next().is_some();
+    let mode = arguments.next();
+    if mode.as_deref() == Some(OsStr::new("plain")) {
+        return plain_server::run(control);
+    }
+    let rootless = mode.is_some();
     ignore_dead_children()?;
     if rootless {
         unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS)?;
@@ -77,7 +82,18 @@ fn ignore_dead_children() -> Step<()> {
         .doing(|| "ignore ended children".into())
 }
 
-fn send(control: &OwnedFd, reply: &ForkReply, descriptor: Option<BorrowedFd<'_>>) -> Step<()> {
+/// Tells the daemon how making a process went.
+pub(crate) fn answer(control: &OwnedFd, ticket: u64, outcome: Step<(i32, OwnedFd)>) -> Step<()> {
+    match outcome {
+        Ok((pid, pidfd)) => send(control, &ForkReply::Made(Made { ticket, pid }), Some(pidfd.as_fd())),
+        Err(error) => {
+            let refused = Refused { ticket, errno: error.errno(), step: error.step };
+            send(control, &ForkReply::Refused(refused), None)
+        }
+    }
+}
+
+pub(crate) fn send(control: &OwnedFd, reply: &ForkReply, descriptor: Option<BorrowedFd<'_>>) -> Step<()> {
     let packet = minicbor::to_vec(reply).unwrap_or_default();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -90,42 +106,47 @@ fn send(control: &OwnedFd, reply: &ForkReply, descriptor: Option<BorrowedFd<'_>>
         .doing(|| "answer the daemon".into())
 }
 
+/// The daemon's next request and its descriptors; `None` when the daemon is gone.
+pub(crate) fn receive(control: &OwnedFd, buffer: &mut [u8]) -> Step<Option<(ForkRequest, Vec<OwnedFd>)>> {
+    loop {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let slices = &mut [IoSliceMut::new(buffer)];
+        let length = match rustix::net::recvmsg(control, slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Ok(message) if message.bytes > 0 => message.bytes,
+            Ok(_) => return Ok(None),
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(error).doing(|| "hear the daemon".into()),
+        };
+        let mut descriptors = Vec::new();
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(received) = message {
+                descriptors.extend(received);
+            }
+        }
+        match minicbor::decode::<ForkRequest>(&buffer[..length]) {
+            Ok(request) => return Ok(Some((request, descriptors))),
+            Err(error) => eprintln!("isle-agent: a request could not be read: {error}"),
+        }
+    }
+}
+
 impl Server {
     fn serve(&self) -> Result<(), StepError> {
         let mut buffer = vec![0u8; LARGEST_REQUEST];
-        loop {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
-            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-            let received = rustix::net::recvmsg(
-                &self.control,
-                &mut [IoSliceMut::new(&mut buffer)],
-                &mut ancillary,
-                RecvFlags::CMSG_CLOEXEC,
-            );
-            let length = match received {
-                Ok(message) if message.bytes > 0 => message.bytes,
-                Ok(_) => return Ok(()),
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(error) => return Err(error).doing(|| "hear the daemon".into()),
-            };
-            let mut descriptors = Vec::new();
-            for message in ancillary.drain() {
-                if let RecvAncillaryMessage::ScmRights(received) = message {
-                    descriptors.extend(received);
-                }
-            }
-            match minicbor::decode::<ForkRequest>(&buffer[..length]) {
-                Ok(ForkRequest::Make(request)) => self.make(&request, descriptors)?,
-                Ok(ForkRequest::Remove(request)) => self.aside(&request, |path, ticket| {
+        while let Some((request, descriptors)) = receive(&self.control, &mut buffer)? {
+            match request {
+                ForkRequest::Make(request) => self.make(&request, descriptors)?,
+                ForkRequest::Remove(request) => self.aside(&request, |path, ticket| {
                     let errno = remove_tree(path).err().and_then(|error| error.raw_os_error()).unwrap_or(0);
                     ForkReply::Removed(Removed { ticket, errno })
                 })?,
-                Ok(ForkRequest::Measure(request)) => self.aside(&request, |path, ticket| {
+                ForkRequest::Measure(request) => self.aside(&request, |path, ticket| {
                     ForkReply::Measured(Measured { ticket, bytes: measure_tree(path) })
                 })?,
-                Err(error) => eprintln!("isle-agent: a request could not be read: {error}"),
             }
         }
+        Ok(())
     }
 
     /// Does slow work on a tree of the state directory in a child, so that nobody waits behind it.
@@ -153,18 +174,12 @@ impl Server {
     fn make(&self, request: &MakeRequest, descriptors: Vec<OwnedFd>) -> Result<(), StepError> {
         let outcome = match request.tier {
             MakeTier::Container => self.make_container(request, descriptors),
-            MakeTier::Process => isle_linux::setup::process::unsupported(),
+            // Asked of the plain fork server.
+            MakeTier::Process => {
+                Err(io::Error::from_raw_os_error(libc::EINVAL)).doing(|| "make a process in namespaces".into())
+            }
         };
-        match outcome {
-            Ok((pid, pidfd)) => {
-                send(&self.control, &ForkReply::Made(Made { ticket: request.ticket, pid }), Some(pidfd.as_fd()))
-            }
-            Err(error) => {
-                let refused =
-                    Refused { ticket: request.ticket, errno: error.errno(), step: error.step };
-                send(&self.control, &ForkReply::Refused(refused), None)
-            }
-        }
+        answer(&self.control, request.ticket, outcome)
     }
 
     fn make_container(&self, request: &MakeRequest, descriptors: Vec<OwnedFd>) -> Step<(i32, OwnedFd)> {
@@ -177,7 +192,10 @@ impl Server {
         match cloned {
             Cloned::Child => {
                 drop(go_write);
-                become_agent(request, parts.link, parts.listener, go_read, &self.container_filter)
+                become_agent(request, parts.link, parts.listener, go_read, |go| {
+                    let entered = container::enter(request, go, &self.container_filter)?;
+                    Ok((entered.refusals, entered.missing))
+                })
             }
             Cloned::Parent { pid, pidfd } => {
                 drop(go_read);
@@ -206,15 +224,15 @@ impl Server {
 }
 
 /// A request's descriptors by their meaning.
-struct Parts {
-    link: OwnedFd,
-    listener: Option<OwnedFd>,
-    cgroups: Vec<OwnedFd>,
+pub(crate) struct Parts {
+    pub(crate) link: OwnedFd,
+    pub(crate) listener: Option<OwnedFd>,
+    pub(crate) cgroups: Vec<OwnedFd>,
     loop_device: Option<OwnedFd>,
 }
 
 impl Parts {
-    fn split(request: &MakeRequest, descriptors: Vec<OwnedFd>) -> Step<Self> {
+    pub(crate) fn split(request: &MakeRequest, descriptors: Vec<OwnedFd>) -> Step<Self> {
         let mut rest = descriptors.into_iter();
         let mut take = |what: &str| {
             rest.next().ok_or(io::Error::from_raw_os_error(libc::EBADF)).doing(|| format!("take the {what}"))
@@ -257,8 +275,8 @@ fn attach_volume(request: &MakeRequest, loop_device: Option<&OwnedFd>) -> Step<O
         }
     }
     let attached = AttachedVolume;
-    let root = outside(&request.ids, 0);
-    let user = outside(&request.ids, SANDBOX_ID);
+    let root = outside(&request.ids, 0).unwrap_or(0);
+    let user = outside(&request.ids, SANDBOX_ID).unwrap_or(0);
     let own = |path: &Path, owner: u32| -> io::Result<()> {
         match fs::create_dir(path) {
             Ok(()) => chown(path, Some(owner), Some(owner)),
@@ -271,13 +289,6 @@ fn attach_volume(request: &MakeRequest, loop_device: Option<&OwnedFd>) -> Step<O
     own(&layers.join(&request.layer), root).doing(|| "make the writable layer".into())?;
     own(&target.join(volume::WORKSPACE), user).doing(|| "make the workspace".into())?;
     Ok(Some(attached))
-}
-
-/// The id outside that `inside` is.
-fn outside(ids: &[Extent], inside: u32) -> u32 {
-    ids.iter()
-        .find(|extent| inside >= extent.inside && inside - extent.inside < extent.length)
-        .map_or(0, |extent| extent.outside + (inside - extent.inside))
 }
 
 fn map_ids(pid: i32, ids: &[Extent]) -> Step<()> {
@@ -296,7 +307,7 @@ fn map_ids(pid: i32, ids: &[Extent]) -> Step<()> {
     Ok(())
 }
 
-fn join_cgroups(pid: i32, cgroups: &[OwnedFd]) -> Step<()> {
+pub(crate) fn join_cgroups(pid: i32, cgroups: &[OwnedFd]) -> Step<()> {
     let pid = pid.to_string();
     for cgroup in cgroups {
         rustix::io::write(cgroup, pid.as_bytes()).doing(|| "join a cgroup".into())?;
@@ -304,13 +315,16 @@ fn join_cgroups(pid: i32, cgroups: &[OwnedFd]) -> Step<()> {
     Ok(())
 }
 
-/// In the child: sets up, reports, serves, never returns.
-fn become_agent(
+/// What a set-up hands to the agent: where refused calls are heard of, and what is missing.
+pub(crate) type SetUp = (Option<Listener>, Vec<(&'static str, String)>);
+
+/// In the child: sets up by `enter`, reports, serves, never returns.
+pub(crate) fn become_agent(
     request: &MakeRequest,
     link: OwnedFd,
     listener: Option<OwnedFd>,
     go: OwnedFd,
-    filter: &[Instruction],
+    enter: impl FnOnce(OwnedFd) -> Step<SetUp>,
 ) -> ! {
     let (link, listener, go) = keep_only(link, listener, go);
     name::rename(&format!("isle-agent {}", request.layer));
@@ -320,15 +334,15 @@ fn become_agent(
             exit(3);
         }
     }
-    match container::enter(request, go, filter) {
-        Ok(entered) => {
+    match enter(go) {
+        Ok((refusals, missing)) => {
             let preamble = Preamble {
                 generation: isle_wire::GENERATION,
                 version: env!("CARGO_PKG_VERSION").into(),
                 failure: None,
-                missing: entered.missing.iter().map(|(key, why)| ((*key).to_owned(), why.clone())).collect(),
+                missing: missing.into_iter().map(|(key, why)| (key.to_owned(), why)).collect(),
             };
-            serve::serve_forever(link, listener, entered.refusals, preamble);
+            serve::serve_forever(link, listener, refusals, preamble);
             exit(0)
         }
         Err(error) => {
@@ -342,7 +356,7 @@ fn become_agent(
 }
 
 /// Leaves this process with nothing open but what it was given, at fixed numbers.
-fn keep_only(link: OwnedFd, listener: Option<OwnedFd>, go: OwnedFd) -> (OwnedFd, Option<OwnedFd>, OwnedFd) {
+pub(crate) fn keep_only(link: OwnedFd, listener: Option<OwnedFd>, go: OwnedFd) -> (OwnedFd, Option<OwnedFd>, OwnedFd) {
     const FIRST: i32 = 20;
     let place = |descriptor: OwnedFd, number: i32| {
         // SAFETY: the old number is given up, the new one is owned by the result alone; numbers from
@@ -368,7 +382,7 @@ fn keep_only(link: OwnedFd, listener: Option<OwnedFd>, go: OwnedFd) -> (OwnedFd,
     (link, listener, go)
 }
 
-fn exit(status: i32) -> ! {
+pub(crate) fn exit(status: i32) -> ! {
     // SAFETY: ends the process; as the first of its pid namespace, everything in it ends too.
     unsafe { libc::_exit(status) }
 }

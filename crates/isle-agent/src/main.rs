@@ -1,15 +1,19 @@
 //! The program that becomes the first process of every sandbox. It is started once per daemon as
 //! the fork server; each sandbox is a clone of that one, set up and then serving as its agent.
 
+mod family;
 mod fork_server;
 mod name;
 mod output;
+mod place;
+mod plain_server;
 mod reap;
 mod refusals;
 mod run;
 mod runs;
 mod serve;
 mod spawn;
+mod supervise;
 mod tree;
 mod watched;
 mod files;

@@ -19,7 +19,7 @@ pub(crate) async fn answer(listener: Listener, agent: Shared) {
         // An error means that the asker was killed before it was heard.
         let Ok(notification) = listener.get_ref().receive() else { continue };
         let pid = i32::try_from(notification.pid).unwrap_or(0);
-        if let Some(run) = tree::tag_of(pid).and_then(|tag| agent.runs.by_tag(tag)) {
+        if let Some(run) = tree::run_of(&agent, pid) {
             *run.state.borrow_mut().refused.entry(notification.number).or_default() += 1;
         }
         // The asker may have been killed meanwhile; then nobody waits for the answer.

@@ -21,7 +21,7 @@ use crate::output::Channel;
 use crate::runs::{Run, RunState};
 use crate::serve::{Cell, Shared, output_frame};
 use crate::spawn::{self, ProgramIo, Spawned};
-use crate::tree::{self, Tag};
+use crate::tree;
 use crate::watched::watch;
 
 /// How much is read at once.
@@ -62,7 +62,7 @@ pub(crate) async fn exec(mut stream: Stream, agent: Shared, request: ExecRequest
     tokio::task::spawn_local(pump(agent.clone(), run.clone(), output, deadline));
     if agent.runs.is_condemned(&run.id) {
         run.state.borrow_mut().killed.get_or_insert(false);
-        tree::end(run.tag, &other_tags(&agent, run.tag)).await;
+        tree::end(&agent, &run).await;
     }
     let position = run.state.borrow().fresh.end();
     follow(stream, agent, run, Some(input), position).await
@@ -116,7 +116,7 @@ fn register(agent: &Shared, request: &ExecRequest, spawned: Spawned) -> std::io:
     let run = Rc::new(Run {
         id: request.run.clone(),
         pid: spawned.pid,
-        tag: spawned.tag,
+        tree: spawned.tree,
         started: Instant::now(),
         on_hangup: request.on_hangup,
         state: Cell::new(RunState::new(request.retain)),
@@ -149,7 +149,7 @@ async fn follow(
     };
     if outcome.is_err() && run.on_hangup == OnHangup::Kill && run.state.borrow().ended.is_none() {
         run.state.borrow_mut().killed.get_or_insert(false);
-        tree::end(run.tag, &other_tags(&agent, run.tag)).await;
+        tree::end(&agent, &run).await;
     }
     outcome
 }
@@ -264,8 +264,7 @@ fn signal_group(run: &Run, input: Option<&Input>, signal: i32) {
         .and_then(|input| input.terminal.as_ref())
         .and_then(|terminal| rustix::termios::tcgetpgrp(terminal.get_ref()).ok())
         .map(|group| group.as_raw_nonzero().get());
-    // SAFETY: plain numbers. The first process of a run leads a group of its own number.
-    unsafe { libc::kill(-foreground.unwrap_or(run.pid), signal) };
+    tree::signal_group(run, foreground, signal);
 }
 
 async fn write_input(input: &mut Input, bytes: &[u8]) {
@@ -370,11 +369,11 @@ async fn pump(agent: Shared, run: Rc<Run>, mut output: Output, deadline: Option<
             () = expired(deadline) => {
                 deadline = None;
                 run.state.borrow_mut().killed = Some(true);
-                tree::end(run.tag, &other_tags(&agent, run.tag)).await;
+                tree::end(&agent, &run).await;
             }
         }
     }
-    let leftovers = end_leftovers(&agent, &run).await;
+    let leftovers = tree::end_leftovers(&agent, &run).await;
     drain(&run, &mut output).await;
     finish(&run, leftovers);
 }
@@ -396,29 +395,6 @@ fn keep(run: &Run, chunk: Option<(Channel, Bytes)>) {
     state.fresh.push(channel, bytes);
     state.trim();
     run.changed.notify_waiters();
-}
-
-/// What outlived the first process ends with it: work meant to go on is its own run.
-async fn end_leftovers(agent: &Shared, run: &Run) -> u32 {
-    let others = other_tags(agent, run.tag);
-    if others.is_empty() && has_no_children() {
-        return 0;
-    }
-    tree::end(run.tag, &others).await
-}
-
-/// Whether the agent has no child at all, and so (being everyone's last parent) nobody is left.
-fn has_no_children() -> bool {
-    // SAFETY: plain data.
-    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
-    // SAFETY: `info` is valid for the call, which only looks.
-    let result = unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, flags) };
-    result == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD)
-}
-
-pub(crate) fn other_tags(agent: &Shared, own: Tag) -> Vec<Tag> {
-    agent.runs.living().iter().map(|run| run.tag).filter(|&tag| tag != own).collect()
 }
 
 /// Reads what is still in the pipes. Someone else in the sandbox may have been handed an end, so
@@ -478,15 +454,12 @@ pub(crate) async fn signal(agent: &Shared, request: &SignalRequest) -> Reply {
         let doing = format!("signal {}", request.run);
         return Reply::Failed(Failure { kind: FailureKind::NoSuchRun, errno: libc::ESRCH, doing });
     };
-    let others = other_tags(agent, run.tag);
     match (request.whole_tree, request.signal) {
         (true, libc::SIGKILL) => {
             run.state.borrow_mut().killed.get_or_insert(false);
-            tree::end(run.tag, &others).await;
+            tree::end(agent, &run).await;
         }
-        (true, signal) => {
-            tree::signal_all(run.tag, &others, signal);
-        }
+        (true, signal) => tree::signal_all(agent, &run, signal),
         (false, signal) => signal_group(&run, None, signal),
     }
     Reply::Done

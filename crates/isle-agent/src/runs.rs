@@ -9,13 +9,13 @@ use isle_wire::{Ended, Exit, OnHangup};
 use tokio::sync::Notify;
 
 use crate::output::{Fresh, Retained};
-use crate::tree::Tag;
+use crate::tree::{Tag, Tree};
 
 /// One run.
 pub(crate) struct Run {
     pub(crate) id: String,
     pub(crate) pid: i32,
-    pub(crate) tag: Tag,
+    pub(crate) tree: Tree,
     pub(crate) started: Instant,
     pub(crate) on_hangup: OnHangup,
     pub(crate) state: RefCell<RunState>,
@@ -33,6 +33,8 @@ pub(crate) struct RunState {
     pub(crate) next_follower: u64,
     /// Set by the reaper.
     pub(crate) exit: Option<Reaped>,
+    /// What a supervisor ended after the program.
+    pub(crate) leftovers: u32,
     /// Set when all is over.
     pub(crate) ended: Option<Ended>,
     /// Someone asked for the end of the tree; `true` when it was the clock.
@@ -57,6 +59,7 @@ impl RunState {
             followers: HashMap::new(),
             next_follower: 0,
             exit: None,
+            leftovers: 0,
             ended: None,
             killed: None,
             refused: BTreeMap::new(),
@@ -90,14 +93,14 @@ impl Runs {
         self.by_id.borrow().get(id).cloned()
     }
 
-    /// The living run whose first process is `pid`.
+    /// The living run whose first process, or whose supervisor, is `pid`.
     pub(crate) fn by_pid(&self, pid: i32) -> Option<Rc<Run>> {
         self.living().into_iter().find(|run| run.pid == pid)
     }
 
     /// The living run a tag belongs to.
     pub(crate) fn by_tag(&self, tag: Tag) -> Option<Rc<Run>> {
-        self.living().into_iter().find(|run| run.tag == tag)
+        self.living().into_iter().find(|run| run.tree.tag() == Some(tag))
     }
 
     /// Runs whose first process has not been reaped, or that are still being wound up.

@@ -15,7 +15,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::LocalSet;
 
 use crate::runs::Runs;
-use crate::{files, reap, refusals, run};
+use crate::{files, place, reap, refusals, run, tree};
 
 /// What all streams share.
 pub(crate) struct Agent {
@@ -42,7 +42,10 @@ pub(crate) fn serve_forever(link: OwnedFd, listener: Option<OwnedFd>, notificati
         }
         let first = connection(link, agent.clone());
         match listener {
-            None => first.await,
+            None => {
+                first.await;
+                end_runs(&agent).await;
+            }
             Some(listener) => {
                 tokio::task::spawn_local(first);
                 accept(listener, agent, preamble).await;
@@ -118,12 +121,28 @@ async fn operation(mut stream: Stream, agent: Shared) -> Result<(), isle_wire::F
         Request::List(request) => write_message(&mut stream, &files::list::list(&request)).await?,
         Request::Remove(request) => write_message(&mut stream, &files::remove::remove(&request)).await?,
         Request::Which(request) => write_message(&mut stream, &files::which(&request.names)).await?,
-        // SAFETY: ends the first process of the sandbox, and so everything in it.
-        Request::Shutdown => unsafe { libc::_exit(0) },
+        Request::Shutdown => leave(agent).await,
     }
     // Everything was sent; a clean end lets the host tell it from a broken one.
     stream.shutdown().await.ok();
     Ok(())
+}
+
+/// Ends what does not end with the agent by itself: runs among the host's processes.
+async fn end_runs(agent: &Shared) {
+    if place::private().is_none() {
+        return;
+    }
+    while let Some(run) = agent.runs.living().into_iter().find(|run| run.state.borrow().exit.is_none()) {
+        tree::end(agent, &run).await;
+    }
+}
+
+/// Ends the sandbox.
+pub(crate) async fn leave(agent: Shared) {
+    end_runs(&agent).await;
+    // SAFETY: ends the agent; as the first process of a pid namespace, everything in it ends too.
+    unsafe { libc::_exit(0) }
 }
 
 /// A cell that is only ever touched between awaits.

@@ -1,23 +1,25 @@
-//! Starting a program: one `clone` that shares memory with the agent until the program is
-//! executed, as cheap as the kernel can make it. Between clone and exec only raw system calls
+//! Starting a program: one `clone` that shares memory with its parent (the agent, or the run's
+//! supervisor) until the program is executed, as cheap as the kernel can make it. Between clone and exec only raw system calls
 //! happen, on a small stack of their own.
 
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use isle_linux::setup::{SANDBOX_ID, privileges};
+use isle_linux::setup::{SANDBOX_ID, landlock, privileges};
 use isle_linux::sys::{c_string, check};
 use isle_wire::{ExecRequest, Failure, FailureKind, GuestUser, RunLimits, StdinMode, TerminalSize};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::files;
-use crate::tree::Tag;
+use crate::place::{self, Private};
+use crate::supervise::{NotStarted, supervise};
+use crate::tree::{Tag, Tree};
 
 /// A started program.
 pub(crate) struct Spawned {
     pub(crate) pid: i32,
-    pub(crate) tag: Tag,
+    pub(crate) tree: Tree,
     pub(crate) io: ProgramIo,
 }
 
@@ -37,10 +39,20 @@ struct Plan {
     limits: RunLimits,
     stdio: [RawFd; 3],
     terminal: bool,
+    way: Way,
     /// Written by the child.
     step: i32,
     errno: i32,
     tag: u64,
+}
+
+/// How the child comes to its rights.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    /// In a container: a UTS namespace as the run's tag, then one of the two guest users.
+    Tagged,
+    /// Among the host's processes: the same user as the agent, confined by these Landlock rules.
+    Confined(RawFd),
 }
 
 const STEP_SETUP: i32 = 1;
@@ -53,11 +65,19 @@ pub(crate) fn spawn(request: &ExecRequest) -> Result<Spawned, Failure> {
         let doing = doing.to_owned();
         move |error: io::Error| files::failure(&error, doing)
     };
+    if place::private().is_some() && request.user == GuestUser::Root {
+        let doing = "become root: tier `process` has no guest root".into();
+        return Err(Failure { kind: FailureKind::Denied, errno: libc::EPERM, doing });
+    }
     if request.make_cwd {
         files::make_directory(&request.cwd, request.user)?;
     }
-    let argv = strings(&request.argv).map_err(other("read the arguments"))?;
-    let environment = strings(&request.env).map_err(other("read the environment"))?;
+    let (argv, environment) = match place::private() {
+        None => (strings(&request.argv), strings(&request.env)),
+        Some(private) => (strings(&private.words(&request.argv)), strings(&private.environment(&request.env))),
+    };
+    let argv = argv.map_err(other("read the arguments"))?;
+    let environment = environment.map_err(other("read the environment"))?;
     let Some(program) = argv.first() else {
         return Err(Failure { kind: FailureKind::Other, errno: libc::EINVAL, doing: "run nothing".into() });
     };
@@ -66,33 +86,71 @@ pub(crate) fn spawn(request: &ExecRequest) -> Result<Spawned, Failure> {
         candidates: candidates(program, &environment),
         argv: pointers(&argv),
         environment: pointers(&environment),
-        cwd: c_string(request.cwd.to_vec()).map_err(other("read the working directory"))?,
+        cwd: c_string(place::real(&request.cwd).into_owned()).map_err(other("read the working directory"))?,
         user: request.user,
-        limits: request.limits,
+        limits: limits(request.limits),
         stdio: [theirs.0[0].as_raw_fd(), theirs.0[1].as_raw_fd(), theirs.0[2].as_raw_fd()],
         terminal: matches!(io, ProgramIo::Terminal { .. }),
+        way: place::private().map_or(Way::Tagged, |private| Way::Confined(private.command_rules())),
         step: 0,
         errno: 0,
         tag: 0,
     };
-    // The memory is shared with children that changed their identity: say again that it may be looked
-    // at by its owner, or the next child could not set its own kill order.
-    isle_linux::sys::prctl(libc::PR_SET_DUMPABLE, 1, 0).map_err(other("stay inspectable"))?;
-    let pid = clone_and_run(&mut plan).map_err(other("start a process"))?;
-    if plan.errno == 0 {
-        return Ok(Spawned { pid, tag: Tag(plan.tag), io });
-    }
-    // The child has left already; the reaper must not take it for an orphan of someone else.
-    // SAFETY: waits for a child of ours that is about to be gone.
-    unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::__WALL) };
-    let name = String::from_utf8_lossy(program.as_bytes()).into_owned();
+    let started = match place::private() {
+        None => start_tagged(&mut plan),
+        Some(private) => start_supervised(&mut plan, private),
+    };
+    let failed = match started.map_err(other("start a process"))? {
+        Ok((pid, tree)) => return Ok(Spawned { pid, tree, io }),
+        Err(failed) => failed,
+    };
+    let name = request.argv.first().map(|program| files::shown(program)).unwrap_or_default();
     let cwd = String::from_utf8_lossy(&request.cwd).into_owned();
-    let doing = match plan.step {
+    let doing = match failed.step {
         STEP_EXECUTE => format!("run {name}"),
         STEP_DIRECTORY => format!("enter {cwd}"),
         _ => "prepare the process".to_owned(),
     };
-    Err(files::failure(&io::Error::from_raw_os_error(plan.errno), doing))
+    Err(files::failure(&io::Error::from_raw_os_error(failed.errno), doing))
+}
+
+/// The limits of a run, never above what holds for the whole sandbox.
+fn limits(wanted: RunLimits) -> RunLimits {
+    let most = place::private().and_then(Private::file_size);
+    let file_size = wanted.file_size.map(|size| most.map_or(size, |most| size.min(most)));
+    RunLimits { file_size, ..wanted }
+}
+
+/// Starts the program as a child of the agent, in a UTS namespace of its own.
+fn start_tagged(plan: &mut Plan) -> io::Result<Result<(i32, Tree), NotStarted>> {
+    // The memory is shared with children that changed their identity: say again that it may be looked
+    // at by its owner, or the next child could not set its own kill order.
+    isle_linux::sys::prctl(libc::PR_SET_DUMPABLE, 1, 0)?;
+    let started = run_cloned(plan, libc::CLONE_NEWUTS)?;
+    Ok(started.map(|pid| (pid, Tree::Tagged(Tag(plan.tag)))))
+}
+
+/// Starts the program as a child of a supervisor.
+fn start_supervised(plan: &mut Plan, private: &Private) -> io::Result<Result<(i32, Tree), NotStarted>> {
+    let [stdin, stdout, stderr] = plan.stdio;
+    let keep = [stdin, stdout, stderr, private.command_rules()];
+    let started = supervise(&keep, private.run_scope(), || {
+        let not_cloned = |error: io::Error| NotStarted { step: STEP_SETUP, errno: error.raw_os_error().unwrap_or(0) };
+        run_cloned(plan, 0).map_err(not_cloned)?
+    })?;
+    Ok(started.map(|(pid, supervisor)| (pid, Tree::Supervised(supervisor))))
+}
+
+/// Clones, and waits until the program is executed or could not be.
+fn run_cloned(plan: &mut Plan, namespaces: libc::c_int) -> io::Result<Result<i32, NotStarted>> {
+    let pid = clone_and_run(plan, namespaces)?;
+    if plan.errno == 0 {
+        return Ok(Ok(pid));
+    }
+    // The child has left already; the reaper must not take it for an orphan of someone else.
+    // SAFETY: waits for a child of ours that is about to be gone.
+    unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::__WALL) };
+    Ok(Err(NotStarted { step: plan.step, errno: plan.errno }))
 }
 
 fn strings(bytes: &[minicbor::bytes::ByteVec]) -> io::Result<Vec<CString>> {
@@ -151,13 +209,15 @@ fn open_terminal(size: TerminalSize) -> io::Result<(OwnedFd, OwnedFd)> {
     let name = ptsname(&master, Vec::new())?;
     let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC;
     let slave = rustix::fs::open(&name, flags, rustix::fs::Mode::empty())?;
-    // The sandbox user must be able to open its own terminal by name.
-    rustix::fs::fchmod(&slave, rustix::fs::Mode::from_raw_mode(0o620))?;
-    rustix::fs::fchown(
-        &slave,
-        Some(rustix::fs::Uid::from_raw(SANDBOX_ID)),
-        Some(rustix::fs::Gid::from_raw(5)),
-    )?;
+    if place::private().is_none() {
+        // The sandbox user must be able to open its own terminal by name.
+        rustix::fs::fchmod(&slave, rustix::fs::Mode::from_raw_mode(0o620))?;
+        rustix::fs::fchown(
+            &slave,
+            Some(rustix::fs::Uid::from_raw(SANDBOX_ID)),
+            Some(rustix::fs::Gid::from_raw(5)),
+        )?;
+    }
     resize(&master, size)?;
     rustix::io::ioctl_fionbio(&master, true)?;
     Ok((master, slave))
@@ -169,12 +229,12 @@ pub(crate) fn resize(terminal: &OwnedFd, size: TerminalSize) -> io::Result<()> {
     Ok(rustix::termios::tcsetwinsize(terminal, size)?)
 }
 
-fn clone_and_run(plan: &mut Plan) -> io::Result<i32> {
+fn clone_and_run(plan: &mut Plan, namespaces: libc::c_int) -> io::Result<i32> {
     const STACK: usize = 64 * 1024;
     let mut stack = vec![0u8; STACK];
     // SAFETY: one past the end of the allocation, aligned down to 16 as the ABI asks.
     let top = unsafe { stack.as_mut_ptr().add(STACK) }.map_addr(|address| address & !15);
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_NEWUTS | libc::SIGCHLD;
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD | namespaces;
     // SAFETY: plain data, filled by sigfillset; all signals are held back while memory is shared so that
     // nothing runs in the child but `child`.
     let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
@@ -223,11 +283,14 @@ fn prepare(plan: &mut Plan) -> Result<(), i32> {
     let must = |result: libc::c_long| if result == -1 { Err(last_errno()) } else { Ok(()) };
     // SAFETY: raw system calls with plain numbers and pointers into the plan or to literals, all valid.
     unsafe {
-        let mut meta: libc::stat = std::mem::zeroed();
-        must(libc::stat(c"/proc/self/ns/uts".as_ptr(), &raw mut meta).into())?;
-        plan.tag = meta.st_ino;
+        if let Way::Tagged = plan.way {
+            let mut meta: libc::stat = std::mem::zeroed();
+            must(libc::stat(c"/proc/self/ns/uts".as_ptr(), &raw mut meta).into())?;
+            plan.tag = meta.st_ino;
+        }
         // The agent ignores SIGPIPE as every Rust program does; a command must not inherit that.
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
         must(libc::setsid().into())?;
         if plan.terminal {
             must(libc::ioctl(plan.stdio[0], libc::TIOCSCTTY, 0).into())?;
@@ -235,9 +298,11 @@ fn prepare(plan: &mut Plan) -> Result<(), i32> {
         for (number, &descriptor) in (0..).zip(&plan.stdio) {
             must(libc::dup2(descriptor, number).into())?;
         }
-        let order = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
-        if order >= 0 {
-            libc::write(order, c"500".as_ptr().cast(), 3);
+        if let Way::Tagged = plan.way {
+            let order = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+            if order >= 0 {
+                libc::write(order, c"500".as_ptr().cast(), 3);
+            }
         }
         for (resource, value) in [
             (libc::RLIMIT_CPU, plan.limits.cpu_seconds),
@@ -251,12 +316,17 @@ fn prepare(plan: &mut Plan) -> Result<(), i32> {
                 must(libc::setrlimit(resource, &raw const limit).into())?;
             }
         }
-        match plan.user {
-            GuestUser::Root => {
+        match (plan.way, plan.user) {
+            (Way::Confined(rules), _) => {
+                // Ends with its supervisor even if that is killed.
+                must(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0).into())?;
+                landlock::enforce(rules).map_err(|error| error.raw_os_error().unwrap_or(libc::EPERM))?;
+            }
+            (Way::Tagged, GuestUser::Root) => {
                 privileges::set_capabilities(privileges::GUEST_ROOT)
                     .map_err(|error| error.raw_os_error().unwrap_or(libc::EPERM))?;
             }
-            GuestUser::Sandbox => {
+            (Way::Tagged, GuestUser::Sandbox) => {
                 privileges::bound_to_nothing()
                     .map_err(|error| error.raw_os_error().unwrap_or(libc::EPERM))?;
                 must(libc::syscall(libc::SYS_setresgid, SANDBOX_ID, SANDBOX_ID, SANDBOX_ID))?;

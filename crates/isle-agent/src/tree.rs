@@ -1,17 +1,47 @@
-//! Which processes belong to a run, and ending all of them. Every run lives in a UTS namespace of
-//! its own. That namespace is not there to give it a host name: it is a tag the kernel hands to
-//! every descendant, double forks and new sessions included, and that nothing inside can take off.
+//! Which processes belong to a run, and ending all of them. In a container every run lives in a UTS
+//! namespace of its own. That namespace is not there to give it a host name: it is a tag the kernel
+//! hands to every descendant, double forks and new sessions included, and that nothing inside can
+//! take off. Without namespaces every run has a supervisor instead.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::pin::pin;
+use std::rc::Rc;
 use std::time::Duration;
+
+use isle_wire::Exit;
+
+use crate::family::{children, has_no_children, own_pid, parent};
+use crate::place;
+use crate::runs::{Reaped, Run};
+use crate::serve::Shared;
+use crate::supervise::Supervisor;
+
+/// How the processes of a run are known.
+#[derive(Debug)]
+pub(crate) enum Tree {
+    /// By a tag each of them carries.
+    Tagged(Tag),
+    /// By whom they all descend from.
+    Supervised(Supervisor),
+}
+
+impl Tree {
+    /// The tag, where there is one.
+    pub(crate) fn tag(&self) -> Option<Tag> {
+        match self {
+            Self::Tagged(tag) => Some(*tag),
+            Self::Supervised(_) => None,
+        }
+    }
+}
 
 /// Inode of a run's UTS namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Tag(pub(crate) u64);
 
 /// The tag of a process; `None` when it is gone or cannot be looked at.
-pub(crate) fn tag_of(pid: i32) -> Option<Tag> {
+fn tag_of(pid: i32) -> Option<Tag> {
     fs::metadata(format!("/proc/{pid}/ns/uts")).ok().map(|meta| Tag(meta.ino()))
 }
 
@@ -27,7 +57,7 @@ fn processes() -> Vec<i32> {
 
 /// The living processes of a run. One that cannot be looked at (an unreadable program) counts when
 /// no other tag claims it: it is better to end a stranger than to leave one behind.
-pub(crate) fn members(tag: Tag, others: &[Tag]) -> Vec<i32> {
+fn members(tag: Tag, others: &[Tag]) -> Vec<i32> {
     processes()
         .into_iter()
         .filter(|&pid| !is_zombie(pid))
@@ -40,8 +70,8 @@ fn is_zombie(pid: i32) -> bool {
     stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']))
 }
 
-/// Sends a signal to every process of a run; returns how many there were.
-pub(crate) fn signal_all(tag: Tag, others: &[Tag], signal: i32) -> usize {
+/// Signals every process with a tag; returns how many there were.
+fn signal_tagged(tag: Tag, others: &[Tag], signal: i32) -> usize {
     let members = members(tag, others);
     for &pid in &members {
         // SAFETY: plain numbers; a process that is gone meanwhile is no error.
@@ -50,25 +80,137 @@ pub(crate) fn signal_all(tag: Tag, others: &[Tag], signal: i32) -> usize {
     members.len()
 }
 
-/// Ends every process of a run. Stopping all of them first keeps a fork bomb from outrunning the
+/// Ends every process with a tag. Stopping all of them first keeps a fork bomb from outrunning the
 /// killing: stopped processes hold their places below the limit on processes. Returns how many
 /// were found at first.
-pub(crate) async fn end(tag: Tag, others: &[Tag]) -> u32 {
+async fn end_tagged(tag: Tag, others: &[Tag]) -> u32 {
     let first = members(tag, others).len();
     if first == 0 {
         return 0;
     }
     let mut stopped = 0;
     for _ in 0..8 {
-        let now = signal_all(tag, others, libc::SIGSTOP);
+        let now = signal_tagged(tag, others, libc::SIGSTOP);
         if now == stopped {
             break;
         }
         stopped = now;
     }
-    while signal_all(tag, others, libc::SIGKILL) > 0 {
+    while signal_tagged(tag, others, libc::SIGKILL) > 0 {
         // Killed processes need a moment to go; the reaper runs meanwhile.
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     u32::try_from(first).unwrap_or(u32::MAX)
+}
+
+fn other_tags(agent: &Shared, own: Tag) -> Vec<Tag> {
+    agent.runs.living().iter().filter_map(|run| run.tree.tag()).filter(|&tag| tag != own).collect()
+}
+
+/// Ends every process of a run; returns when they are gone.
+pub(crate) async fn end(agent: &Shared, run: &Run) {
+    match &run.tree {
+        Tree::Tagged(tag) => {
+            end_tagged(*tag, &other_tags(agent, *tag)).await;
+        }
+        Tree::Supervised(supervisor) => {
+            supervisor.end();
+            gone(run).await;
+        }
+    }
+}
+
+/// Waits until the first process of a run, or its supervisor, was reaped.
+async fn gone(run: &Run) {
+    loop {
+        let mut changed = pin!(run.changed.notified());
+        changed.as_mut().enable();
+        if run.state.borrow().exit.is_some() {
+            return;
+        }
+        changed.await;
+    }
+}
+
+/// What outlived the first process ends with it: work meant to go on is its own run. Returns how
+/// many that were.
+pub(crate) async fn end_leftovers(agent: &Shared, run: &Run) -> u32 {
+    match &run.tree {
+        Tree::Tagged(tag) => {
+            let others = other_tags(agent, *tag);
+            // Being everyone's last parent, without a child the agent knows that nobody is left.
+            if others.is_empty() && has_no_children() {
+                return 0;
+            }
+            end_tagged(*tag, &others).await
+        }
+        Tree::Supervised(_) => run.state.borrow().leftovers,
+    }
+}
+
+/// Signals every process of a run.
+pub(crate) fn signal_all(agent: &Shared, run: &Run, signal: i32) {
+    match &run.tree {
+        Tree::Tagged(tag) => {
+            signal_tagged(*tag, &other_tags(agent, *tag), signal);
+        }
+        Tree::Supervised(supervisor) => supervisor.signal_all(signal),
+    }
+}
+
+/// Signals a process group of a run: the one given, or that of its program.
+pub(crate) fn signal_group(run: &Run, group: Option<i32>, signal: i32) {
+    match &run.tree {
+        // SAFETY: plain numbers. The first process of a run leads a group of its own number.
+        Tree::Tagged(_) => unsafe {
+            libc::kill(-group.unwrap_or(run.pid), signal);
+        },
+        Tree::Supervised(supervisor) => supervisor.signal_group(group, signal),
+    }
+}
+
+/// The first process of a run, or its supervisor, was reaped.
+pub(crate) fn note_end(agent: &Shared, run: &Run, reaped: Reaped) {
+    let (reaped, leftovers) = match &run.tree {
+        Tree::Tagged(_) => (reaped, 0),
+        Tree::Supervised(supervisor) => match supervisor.farewell() {
+            Some(farewell) => (farewell.reaped, farewell.leftovers),
+            // Killed with its run: by the kernel for lack of memory, or by the host.
+            None => (Reaped { exit: Exit::Signal(libc::SIGKILL), ..reaped }, 0),
+        },
+    };
+    {
+        let mut state = run.state.borrow_mut();
+        state.exit = Some(reaped);
+        state.leftovers = leftovers;
+    }
+    run.changed.notify_waiters();
+    end_strangers(agent);
+}
+
+/// Ends children that are no run's: what a supervisor that was killed left behind. Called whenever a
+/// child has ended, because that is when others may have been adopted.
+pub(crate) fn end_strangers(agent: &Shared) {
+    if place::private().is_none() || has_no_children() {
+        return;
+    }
+    for pid in children(own_pid()) {
+        if agent.runs.by_pid(pid).is_none() {
+            // SAFETY: plain numbers; a child that was not reaped yet keeps its number.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
+    }
+}
+
+/// The living run a process belongs to.
+pub(crate) fn run_of(agent: &Shared, mut pid: i32) -> Option<Rc<Run>> {
+    if place::private().is_none() {
+        return agent.runs.by_tag(tag_of(pid)?);
+    }
+    loop {
+        if let Some(run) = agent.runs.by_pid(pid) {
+            return Some(run);
+        }
+        pid = parent(pid).filter(|&parent| parent > 1)?;
+    }
 }

@@ -15,7 +15,7 @@ async fn main() {
     let backend = NativeBackend::new(config).await.unwrap();
     let named = std::env::var("NAMED").is_ok();
     let spec = SandboxSpec {
-        tier: Tier::Container,
+        tier: if std::env::var("PROCESS").is_ok() { Tier::Process } else { Tier::Container },
         image: "host".into(),
         limits: Limits::default(),
         lifetime: if named { Lifetime::Named } else { Lifetime::OneShot },

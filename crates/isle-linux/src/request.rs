@@ -1,6 +1,7 @@
 //! What the daemon and the fork server say to each other, over a `SOCK_SEQPACKET` socket: one
 //! packet is one message, descriptors travel beside it.
 
+use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 
 /// From the daemon.
@@ -158,8 +159,8 @@ pub struct MakeRequest {
     /// Which tier.
     #[n(1)]
     pub tier: MakeTier,
-    /// Id maps of the sandbox's user namespace; for the process tier the first extent's `outside`
-    /// of 1000 is the id to become (none: keep the own one).
+    /// Id maps of the sandbox's user namespace; for tier `process` they say which host id the sandbox
+    /// user is (none: the daemon's own).
     #[n(2)]
     pub ids: Vec<Extent>,
     /// Where the writable layer and the workspace are.
@@ -189,6 +190,35 @@ pub struct MakeRequest {
     /// Open descriptors per process.
     #[n(11)]
     pub rlimit_files: u64,
+    /// Largest file, set as an rlimit because nothing else limits the disk (0: none).
+    #[n(12)]
+    pub rlimit_file_size: u64,
+    /// The private directories of a sandbox that has no root of its own (tier `process`).
+    #[n(13)]
+    pub directories: Option<Directories>,
+}
+
+/// Where the directories of a sandbox without a root of its own are on the host: absolute paths.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Directories {
+    /// What `/workspace` means.
+    #[n(0)]
+    pub workspace: ByteVec,
+    /// What `/home/sandbox` means.
+    #[n(1)]
+    pub home: ByteVec,
+    /// What `/tmp` means.
+    #[n(2)]
+    pub tmp: ByteVec,
+}
+
+/// The id outside that `inside` is; `None` when there is none.
+#[must_use]
+pub fn outside(ids: &[Extent], inside: u32) -> Option<u32> {
+    ids.iter()
+        .find(|extent| inside >= extent.inside && inside - extent.inside < extent.length)
+        .map(|extent| extent.outside + (inside - extent.inside))
 }
 
 /// First thing on every stream to an agent, before the multiplexer: how the set-up went. Length as

@@ -7,6 +7,7 @@ pub(crate) mod read;
 pub(crate) mod remove;
 pub(crate) mod write;
 
+use std::borrow::Cow;
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -14,12 +15,16 @@ use isle_linux::setup::SANDBOX_ID;
 use isle_wire::{Failure, FailureKind, FileKind, GuestUser, PathRequest, Reply, Stat};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 
+use crate::place;
+
 /// Sees to it that the kernel checks files with the rights of a guest user until dropped. Never
 /// held across an await: the agent is one thread.
 pub(crate) struct As(GuestUser);
 
 impl As {
     pub(crate) fn user(user: GuestUser) -> Self {
+        // Among the host's processes the agent is the sandbox user already.
+        let user = if place::private().is_some() { GuestUser::Root } else { user };
         if user == GuestUser::Sandbox {
             set_file_identity(SANDBOX_ID);
         }
@@ -58,7 +63,7 @@ pub(crate) fn failure(error: &io::Error, doing: impl Into<String>) -> Failure {
         libc::EISDIR => FailureKind::IsDirectory,
         libc::ENOTDIR => FailureKind::NotDirectory,
         libc::EXDEV | libc::ELOOP => FailureKind::Escapes,
-        libc::ENOSPC | libc::EDQUOT => FailureKind::NoSpace,
+        libc::ENOSPC | libc::EDQUOT | libc::EFBIG => FailureKind::NoSpace,
         libc::ENXIO => FailureKind::NotRegular,
         libc::EAGAIN => FailureKind::NoProcesses,
         libc::ENOMEM => FailureKind::NoMemory,
@@ -76,7 +81,7 @@ pub(crate) fn shown(path: &[u8]) -> String {
 /// A directory to resolve from, and the path below it.
 pub(crate) struct Resolved<'a> {
     pub(crate) base: OwnedFd,
-    pub(crate) path: &'a [u8],
+    pub(crate) path: Cow<'a, [u8]>,
     pub(crate) flags: ResolveFlags,
 }
 
@@ -87,33 +92,39 @@ impl<'a> Resolved<'a> {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             rustix::fs::open(path, flags, Mode::empty())
         };
-        let path: &[u8] = &request.path;
         match &request.beneath {
             Some(beneath) => Ok(Self {
-                base: open(beneath)?,
-                path,
+                base: open(&place::real(beneath))?,
+                path: Cow::Borrowed(&request.path),
                 flags: ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
             }),
             None => {
-                let inner = path.strip_prefix(b"/").unwrap_or(path);
-                let inner = if inner.is_empty() { b"." } else { inner };
+                let path = match place::real(&request.path) {
+                    Cow::Borrowed(path) => Cow::Borrowed(below_root(path)),
+                    Cow::Owned(path) => Cow::Owned(below_root(&path).to_vec()),
+                };
                 let flags = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-                Ok(Self { base: open(b"/")?, path: inner, flags })
+                Ok(Self { base: open(b"/")?, path, flags })
             }
         }
     }
 
     pub(crate) fn open(&self, flags: OFlags) -> io::Result<OwnedFd> {
-        self.open_path(self.path, flags)
+        self.open_path(&self.path, flags)
     }
 
     pub(crate) fn open_path(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
-        Ok(rustix::fs::openat2(&self.base, path, flags | OFlags::CLOEXEC, Mode::empty(), self.flags)?)
+        let file = rustix::fs::openat2(&self.base, path, flags | OFlags::CLOEXEC, Mode::empty(), self.flags)?;
+        // Among the host's processes the agent may read about them, but not for a link of the guest's.
+        if place::private().is_some() && rustix::fs::fstatfs(&file)?.f_type == rustix::fs::PROC_SUPER_MAGIC {
+            return Err(io::Error::from_raw_os_error(libc::EXDEV));
+        }
+        Ok(file)
     }
 
     /// Opens the directory that holds the last component, and that component.
-    pub(crate) fn parent(&self) -> io::Result<(OwnedFd, &'a [u8])> {
-        let trimmed = trim(self.path);
+    pub(crate) fn parent(&self) -> io::Result<(OwnedFd, &[u8])> {
+        let trimmed = trim(&self.path);
         let (directory, name) = match trimmed.iter().rposition(|&byte| byte == b'/') {
             Some(at) => (&trimmed[..at], &trimmed[at + 1..]),
             None => (&b"."[..], trimmed),
@@ -127,7 +138,7 @@ impl<'a> Resolved<'a> {
 
     /// Makes the missing directories above the last component; returns those it made, outermost first.
     pub(crate) fn make_parents(&self, made: &mut Vec<Vec<u8>>) -> io::Result<()> {
-        let trimmed = trim(self.path);
+        let trimmed = trim(&self.path);
         let Some(end) = trimmed.iter().rposition(|&byte| byte == b'/') else { return Ok(()) };
         self.make_directories(&trimmed[..end], made)
     }
@@ -159,6 +170,13 @@ impl<'a> Resolved<'a> {
     }
 }
 
+fn below_root(path: &[u8]) -> &[u8] {
+    match path.strip_prefix(b"/").unwrap_or(path) {
+        [] => b".",
+        inner => inner,
+    }
+}
+
 fn trim(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
     &path[..end]
@@ -167,12 +185,12 @@ fn trim(path: &[u8]) -> &[u8] {
 /// Makes a working directory and what is missing above it.
 pub(crate) fn make_directory(path: &[u8], user: GuestUser) -> Result<(), Failure> {
     // The usual case first, without a copy of anything.
-    if rustix::fs::access(path, rustix::fs::Access::EXISTS).is_ok() {
+    if rustix::fs::access(&*place::real(path), rustix::fs::Access::EXISTS).is_ok() {
         return Ok(());
     }
     let request = PathRequest { path: path.to_vec().into(), beneath: None, user };
     let _as = As::user(user);
-    let make = || Resolved::new(&request).and_then(|at| at.make_directories(trim(at.path), &mut Vec::new()));
+    let make = || Resolved::new(&request).and_then(|at| at.make_directories(trim(&at.path), &mut Vec::new()));
     make().map_err(|error| failure(&error, format!("make {}", shown(path))))
 }
 
@@ -196,13 +214,18 @@ pub(crate) fn facts(stat: &rustix::fs::Stat) -> Stat {
         FileType::Symlink => FileKind::Symlink,
         _ => FileKind::Other,
     };
+    // The sandbox user is the same one inside, whichever id of the host it has.
+    let inside = |id: u32| match place::private() {
+        Some(private) if id == private.user() => SANDBOX_ID,
+        Some(_) | None => id,
+    };
     Stat {
         kind,
         size: u64::try_from(stat.st_size).unwrap_or(0),
         mode: stat.st_mode & 0o7777,
         modified: stat.st_mtime,
-        uid: stat.st_uid,
-        gid: stat.st_gid,
+        uid: inside(stat.st_uid),
+        gid: inside(stat.st_gid),
     }
 }
 

@@ -44,10 +44,15 @@ fn unavailable(tier: Tier, offer: Option<&Offer>) -> Error {
     let mut error = Error::new(Code::BackendUnavailable, message)
         .detail("missing", missing.iter().map(|guarantee| guarantee.key.clone()).collect::<Vec<_>>());
     for fix in missing.iter().map(|guarantee| &guarantee.fix).filter(|fix| !fix.is_empty()) {
-        error = error.next(fix.clone());
+        if !error.next_steps.contains(fix) {
+            error = error.next(fix.clone());
+        }
     }
     if offer.available_with_downgrade {
-        error = error.next("or accept what the host can do with allow_downgrade");
+        error = error.next(
+            "or accept what the host can do: `allow_downgrade` in the call, `--allow-downgrade`, or \
+             `allow_downgrade = true` in the configuration; the containment report names what is missing",
+        );
     }
     error.next("`isle doctor` explains what is missing")
 }

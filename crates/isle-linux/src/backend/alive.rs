@@ -5,7 +5,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use isle_engine::backend::Tier;
 use isle_engine::values::SandboxId;
 use tokio::io::unix::AsyncFd;
 
@@ -14,6 +16,7 @@ use tokio::io::unix::AsyncFd;
 pub(super) struct Holding {
     /// Its first process.
     pub(super) process: Arc<OwnedFd>,
+    pub(super) tier: Tier,
     /// Which ids its users are.
     pub(super) slot: u32,
     /// Whether the slot belongs to its volume and stays reserved.
@@ -56,13 +59,31 @@ impl Alive {
     }
 }
 
-/// Kills a process and waits until it is gone. Killing the first process of a sandbox kills all of it.
+/// How long an agent among the host's processes may take to end its runs.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Ends a sandbox by its first process and waits until that is gone. Killing the first process of a
+/// pid namespace kills all of it; one among the host's processes is asked to end the others first.
+pub(super) async fn end_sandbox(tier: Tier, process: &OwnedFd) -> io::Result<()> {
+    if tier == Tier::Process && rustix::process::pidfd_send_signal(process, rustix::process::Signal::TERM).is_ok() {
+        // Too late is no error: it is killed then, and its supervisors end the runs by themselves.
+        tokio::time::timeout(PATIENCE, ended(process)).await.ok();
+    }
+    end_process(process).await
+}
+
+/// Kills a process and waits until it is gone.
 pub(super) async fn end_process(process: &OwnedFd) -> io::Result<()> {
     match rustix::process::pidfd_send_signal(process, rustix::process::Signal::KILL) {
         Ok(()) => {}
         Err(rustix::io::Errno::SRCH) => return Ok(()),
         Err(error) => return Err(error.into()),
     }
+    ended(process).await
+}
+
+/// Waits until a process is gone.
+async fn ended(process: &OwnedFd) -> io::Result<()> {
     let copy = process.as_fd().try_clone_to_owned()?;
     // SAFETY: the OwnedFd keeps its descriptor for the life of the AsyncFd.
     let watched = unsafe { AsyncFd::register(copy) }.map_err(|error| io::Error::other(error.to_string()))?;

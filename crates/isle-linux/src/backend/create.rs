@@ -14,11 +14,14 @@ use tokio::net::UnixStream;
 use super::alive::{self, Holding};
 use super::record::Record;
 use super::{Inner, destroy, failed, link, pool, report, volume, watch};
-use crate::request::{MakeRequest, MakeTier, Volume};
-use crate::setup::template;
+use crate::request::{Extent, MakeRequest, MakeTier, Volume, outside};
+use crate::setup::{SANDBOX_ID, template};
 
 /// Open descriptors per process.
 const OPEN_FILES: u64 = 4096;
+
+/// The slot of a sandbox that has no ids of its own.
+pub(super) const NO_SLOT: u32 = u32::MAX;
 
 /// A sandbox that was made, before anybody owns it.
 #[derive(Debug)]
@@ -54,6 +57,7 @@ fn finish(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec, fresh: Fresh) 
 /// A volume that no quota holds is watched.
 pub(super) fn look_after_volume(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec) {
     if let Some(volume) = &spec.volume
+        && spec.tier == Tier::Container
         && inner.records.volume_path(volume).join("data").exists()
     {
         watch::start(inner, id, volume.clone(), spec.limits.disk);
@@ -70,15 +74,24 @@ pub(super) async fn make(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec)
 }
 
 async fn try_make(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec) -> Result<Fresh> {
-    let fork_server = inner.fork_server().await?;
+    let fork_server = match spec.tier {
+        Tier::Container => inner.fork_server().await?,
+        Tier::Process => inner.plain_fork_server().await?,
+    };
     let slot = Slot::take(inner, spec)?;
     let named = spec.lifetime == Lifetime::Named;
-    let prepared = match &spec.volume {
-        Some(volume) if named => {
-            inner.records.write(id, &Record { volume: volume.clone(), slot: slot.number })?;
-            volume::prepare(inner, volume, spec.limits.disk).await?
-        }
-        _ => volume::Prepared::memory(),
+    let volume = spec.volume.as_ref().filter(|_| named);
+    if let Some(volume) = volume {
+        let record = Record { volume: volume.clone(), slot: slot.number, tier: spec.tier };
+        inner.records.write(id, &record)?;
+    }
+    let prepared = match (spec.tier, volume) {
+        (Tier::Container, Some(volume)) => volume::prepare(inner, volume, spec.limits.disk).await?,
+        (Tier::Container, None) | (Tier::Process, _) => volume::Prepared::memory(),
+    };
+    let directories = match spec.tier {
+        Tier::Container => None,
+        Tier::Process => Some(inner.places.prepare(id, volume, outside(&slot.ids(), SANDBOX_ID))?),
     };
     let cgroups = inner
         .cgroups
@@ -94,12 +107,14 @@ async fn try_make(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec) -> Res
     descriptors.extend(listener.as_ref().map(AsFd::as_fd));
     descriptors.extend(cgroups.iter().map(AsFd::as_fd));
     descriptors.extend(prepared.loop_device.as_ref().map(AsFd::as_fd));
-    let process = fork_server.make(request(inner, id, spec, slot.number, &prepared), &descriptors).await?;
+    let request = MakeRequest { directories, ..request(inner, id, spec, &slot, &prepared) };
+    let process = fork_server.make(request, &descriptors).await?;
     drop(theirs);
     let holding = Holding {
         process: Arc::new(process.pidfd),
+        tier: spec.tier,
         slot: slot.number,
-        slot_stays: named,
+        slot_stays: slot.stays,
         resource: id.clone(),
         oom_counter: inner.cgroups.oom_counter(id.as_str()),
     };
@@ -114,7 +129,7 @@ async fn try_make(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec) -> Res
             Ok(Fresh { link, holding, welcome })
         }
         Err(error) => {
-            alive::end_process(&holding.process).await.ok();
+            alive::end_sandbox(holding.tier, &holding.process).await.ok();
             Err(error)
         }
     }
@@ -124,10 +139,13 @@ fn request(
     inner: &Inner,
     id: &SandboxId,
     spec: &SandboxSpec,
-    slot: u32,
+    slot: &Slot<'_>,
     prepared: &volume::Prepared,
 ) -> MakeRequest {
     let holds = inner.cgroups.holds();
+    let ids = slot.ids();
+    // Without ids of its own, the limit would count what else the daemon's user runs.
+    let counts_processes = !holds.pids && !ids.is_empty();
     let tmpfs_bytes = if matches!(prepared.source, Volume::Memory) { spec.limits.disk.0 } else { 64 << 20 };
     MakeRequest {
         ticket: 0,
@@ -135,25 +153,31 @@ fn request(
             Tier::Container => MakeTier::Container,
             Tier::Process => MakeTier::Process,
         },
-        ids: inner.ids.map(slot),
+        ids,
         volume: prepared.source.clone(),
         layer: id.as_str().to_owned(),
         tmpfs_bytes,
         // One inode per 4 KiB, as disks have, within reason.
         tmpfs_inodes: (tmpfs_bytes / 4096).clamp(1024, 262_144),
         has_listener: spec.lifetime == Lifetime::Named,
-        rlimit_processes: if holds.pids { 0 } else { u64::from(spec.limits.pids) },
+        rlimit_processes: if counts_processes { u64::from(spec.limits.pids) } else { 0 },
         rlimit_memory: if holds.memory { 0 } else { spec.limits.memory.0 },
         system_directories: template::system_directories(),
         rlimit_files: OPEN_FILES,
+        rlimit_file_size: match spec.tier {
+            Tier::Container => 0,
+            Tier::Process => spec.limits.disk.0,
+        },
+        directories: None,
     }
 }
 
-/// A slot that is given back unless kept. One that belongs to a volume stays reserved either way.
+/// A slot that is given back unless kept. One that belongs to a volume stays reserved either way, and
+/// so does the one that is none: among an ordinary user's processes there are no ids to give.
 struct Slot<'a> {
     inner: &'a Inner,
     number: u32,
-    of_volume: bool,
+    stays: bool,
     kept: bool,
 }
 
@@ -163,19 +187,27 @@ impl<'a> Slot<'a> {
             Error::new(Code::LimitReached, "all user ids for sandboxes are in use")
                 .next("destroy sandboxes that are no longer needed, with `--wipe` to free their workspaces")
         };
+        if !inner.has_ids(spec.tier) {
+            return Ok(Self { inner, number: NO_SLOT, stays: true, kept: false });
+        }
         if let Some(volume) = &spec.volume {
             if let Some(number) = inner.records.volume_slot(volume) {
-                return Ok(Self { inner, number, of_volume: true, kept: false });
+                return Ok(Self { inner, number, stays: true, kept: false });
             }
             let number = inner.ids.take(None).ok_or_else(full)?;
             if let Err(error) = inner.records.set_volume_slot(volume, number) {
                 inner.ids.release(number);
                 return Err(failed("reserve ids for the workspace", error));
             }
-            return Ok(Self { inner, number, of_volume: true, kept: false });
+            return Ok(Self { inner, number, stays: true, kept: false });
         }
         let number = inner.ids.take(None).ok_or_else(full)?;
-        Ok(Self { inner, number, of_volume: false, kept: false })
+        Ok(Self { inner, number, stays: false, kept: false })
+    }
+
+    /// The ids of the slot.
+    fn ids(&self) -> Vec<Extent> {
+        if self.number == NO_SLOT { Vec::new() } else { self.inner.ids.map(self.number) }
     }
 
     fn keep(mut self) {
@@ -185,7 +217,7 @@ impl<'a> Slot<'a> {
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        if !self.kept && !self.of_volume {
+        if !self.kept && !self.stays {
             self.inner.ids.release(self.number);
         }
     }

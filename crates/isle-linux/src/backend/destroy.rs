@@ -1,12 +1,16 @@
 //! Removing a sandbox, and sweeping up what belongs to none.
 
+use std::fs;
 use std::sync::Arc;
+use std::time::Duration;
 
 use isle_engine::Result;
-use isle_engine::backend::Keep;
+use isle_engine::backend::{Keep, Tier};
 use isle_engine::values::SandboxId;
 
-use super::record::Records;
+use super::cgroup::Cgroups;
+use super::create::NO_SLOT;
+use super::record::{Record, Records};
 use super::{Inner, alive, failed, reconnect};
 
 /// Kills what runs, removes what is left. The record goes last, so that a failure on the way is
@@ -14,22 +18,74 @@ use super::{Inner, alive, failed, reconnect};
 pub(super) async fn destroy(inner: &Arc<Inner>, id: &SandboxId, keep: Keep) -> Result<()> {
     let mut resource = id.clone();
     if let Some(holding) = inner.alive.remove(id) {
-        alive::end_process(&holding.process).await.map_err(|error| failed("end the sandbox", error))?;
+        let ended = alive::end_sandbox(holding.tier, &holding.process).await;
+        ended.map_err(|error| failed("end the sandbox", error))?;
         if !holding.slot_stays {
             inner.ids.release(holding.slot);
         }
         resource = holding.resource;
     } else if let Some(process) = reconnect::find_process(inner, id).await {
-        alive::end_process(&process).await.map_err(|error| failed("end the sandbox", error))?;
+        let tier = inner.records.read(id).map_or(Tier::Container, |record| record.tier);
+        alive::end_sandbox(tier, &process).await.map_err(|error| failed("end the sandbox", error))?;
+    }
+    if resource != *id {
+        remove_place(inner, &resource).await?;
     }
     remove_cgroups(inner, &resource).await?;
     let record = inner.records.read(id);
     remains(inner, id).await?;
     if let (Some(record), Keep::Nothing) = (record, keep) {
+        remove_volume(inner, &record).await?;
+    }
+    Ok(())
+}
+
+/// Removes a volume, whichever tiers used it.
+async fn remove_volume(inner: &Arc<Inner>, record: &Record) -> Result<()> {
+    inner.places.remove_volume(&record.volume).await?;
+    let directory = inner.records.volume_path(&record.volume);
+    if record.tier == Tier::Container || directory.join("data").exists() || directory.join("image").exists() {
         inner.fork_server().await?.remove(&Records::volume_name(&record.volume)).await?;
+    } else if directory.exists() {
+        // Only the number of its slot is there.
+        fs::remove_dir_all(&directory).map_err(|error| failed("remove the volume", error))?;
+    }
+    if record.slot != NO_SLOT {
         inner.ids.release(record.slot);
     }
     Ok(())
+}
+
+/// Removes the private directories of a sandbox. Where no cgroup says who belonged to it, its own
+/// host id does.
+async fn remove_place(inner: &Inner, id: &SandboxId) -> Result<()> {
+    if let (Some(owner), Cgroups::Absent { .. }) = (inner.places.owner(id), &inner.cgroups) {
+        end_processes_of(owner).await;
+    }
+    inner.places.remove(id).await
+}
+
+/// Kills every process of a host id that belongs to one sandbox alone.
+async fn end_processes_of(owner: u32) {
+    let belongs = |pid: i32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+        let uid = field("Uid:").and_then(|line| line.split_whitespace().next()?.parse::<u32>().ok());
+        uid == Some(owner) && !field("State:").is_some_and(|state| state.trim_start().starts_with(['Z', 'X']))
+    };
+    for _ in 0..500 {
+        let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let found: Vec<i32> =
+            pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|&pid| belongs(pid)).collect();
+        if found.is_empty() {
+            return;
+        }
+        for pid in found {
+            // SAFETY: plain numbers; the process had the sandbox's own id a moment ago.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
 }
 
 async fn remove_cgroups(inner: &Inner, id: &SandboxId) -> Result<()> {
@@ -39,6 +95,7 @@ async fn remove_cgroups(inner: &Inner, id: &SandboxId) -> Result<()> {
 /// Removes what a sandbox that does not run leaves on the host, but not its volume.
 pub(super) async fn remains(inner: &Arc<Inner>, id: &SandboxId) -> Result<()> {
     remove_cgroups(inner, id).await?;
+    remove_place(inner, id).await?;
     inner.records.remove_socket(id).map_err(|error| failed("remove the sandbox's socket", error))?;
     if let Some(record) = inner.records.read(id) {
         // In an image, a layer that nobody uses is removed when the image is next mounted.
@@ -50,10 +107,11 @@ pub(super) async fn remains(inner: &Arc<Inner>, id: &SandboxId) -> Result<()> {
     inner.records.remove(id)
 }
 
-/// Removes records, sockets and cgroups that belong to none of `known`.
+/// Removes records, sockets, directories and cgroups that belong to none of `known`.
 pub(super) async fn sweep(inner: &Arc<Inner>, known: &[SandboxId]) -> Result<Vec<String>> {
     let mut strangers: Vec<SandboxId> = inner.records.list();
     strangers.extend(inner.records.list_sockets());
+    strangers.extend(inner.places.list());
     strangers.extend(inner.cgroups.list().iter().filter_map(|name| name.parse().ok()));
     strangers.sort();
     strangers.dedup();

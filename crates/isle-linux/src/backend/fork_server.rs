@@ -26,6 +26,15 @@ use crate::sys::check;
 
 const LARGEST_REPLY: usize = 8 * 1024;
 
+/// Which fork server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Makes sandboxes with namespaces of their own.
+    Namespaces,
+    /// Makes sandboxes among the host's processes.
+    Plain,
+}
+
 /// A process that was made.
 #[derive(Debug)]
 pub(super) struct MadeProcess {
@@ -45,7 +54,7 @@ pub(super) struct ForkServer {
 
 impl ForkServer {
     /// Starts it and waits until it is ready.
-    pub(super) async fn start(state: &Path, scratch: &Path) -> Result<Self> {
+    pub(super) async fn start(mode: Mode, state: &Path, scratch: &Path) -> Result<Self> {
         let (ours, theirs) = rustix::net::socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
@@ -55,8 +64,12 @@ impl ForkServer {
         .map_err(|error| Error::internal(format!("socketpair: {error}")))?;
         // The fork server reads its end plainly.
         rustix::io::ioctl_fionbio(&theirs, false).map_err(Error::internal)?;
-        let rootless = !rustix::process::geteuid().is_root();
-        let child = spawn(&theirs, state, scratch, rootless).map_err(|error| {
+        let rootless = mode == Mode::Namespaces && !rustix::process::geteuid().is_root();
+        let argument = match mode {
+            Mode::Namespaces => rootless.then_some("map"),
+            Mode::Plain => Some("plain"),
+        };
+        let child = spawn(&theirs, state, scratch, argument).map_err(|error| {
             Error::internal(format!("the fork server could not be started: {error}"))
         })?;
         drop(theirs);
@@ -212,13 +225,11 @@ pub(super) fn refusal(step: &str, errno: i32) -> Error {
     error.detail("step", step).detail("errno", errno)
 }
 
-fn spawn(control: &OwnedFd, state: &Path, scratch: &Path, rootless: bool) -> io::Result<Child> {
+fn spawn(control: &OwnedFd, state: &Path, scratch: &Path, argument: Option<&str>) -> io::Result<Child> {
     let agent = embedded::agent_file()?;
     let mut command = Command::new(format!("/proc/self/fd/{}", agent.as_raw_fd()));
     command.arg0("isle-fork-server").arg("fork-server").arg(state).arg(scratch);
-    if rootless {
-        command.arg("map");
-    }
+    command.args(argument);
     command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).current_dir("/");
     let control = control.as_raw_fd();
     // SAFETY: between fork and exec only async-signal-safe calls: dup2, setsid, prctl.

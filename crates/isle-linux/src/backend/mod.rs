@@ -10,9 +10,11 @@ mod facts;
 mod fork_server;
 mod ids;
 mod link;
+mod place;
 mod pool;
 mod reconnect;
 mod record;
+mod remove_tree;
 mod report;
 mod volume;
 mod watch;
@@ -23,14 +25,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use isle_engine::backend::{Backend, Created, Fact, Found, Keep, Offer, SandboxSpec, Usage};
+use isle_engine::backend::{Backend, Created, Fact, Found, Keep, Offer, SandboxSpec, Tier, Usage};
 use isle_engine::values::SandboxId;
 use isle_engine::{Error, Result};
 
 use alive::Alive;
 use cgroup::Cgroups;
-use fork_server::ForkServer;
+use fork_server::{ForkServer, Mode};
 use ids::{IdKind, IdPool};
+use place::Places;
 use pool::Pool;
 use record::Records;
 
@@ -62,7 +65,10 @@ struct Inner {
     records: Records,
     alive: Alive,
     pool: Pool,
+    places: Places,
     fork_server: Mutex<Option<Arc<ForkServer>>>,
+    /// Started when the first sandbox of tier `process` is.
+    plain_fork_server: Mutex<Option<Arc<ForkServer>>>,
     /// Held while a fork server is being started.
     starting: tokio::sync::Mutex<()>,
 }
@@ -81,6 +87,7 @@ impl NativeBackend {
         for slot in records.reserved_slots() {
             ids.take(Some(slot));
         }
+        let places = Places::new(facts.root, &records.state(), &records.instance());
         let inner = Arc::new(Inner {
             pool: Pool::new(config.pool_size),
             facts,
@@ -88,7 +95,9 @@ impl NativeBackend {
             ids,
             records,
             alive: Alive::default(),
+            places,
             fork_server: Mutex::new(None),
+            plain_fork_server: Mutex::new(None),
             starting: tokio::sync::Mutex::new(()),
         });
         Ok(Arc::new(Self { inner }))
@@ -96,23 +105,35 @@ impl NativeBackend {
 }
 
 impl Inner {
-    /// The fork server, started anew when it is gone.
+    /// The fork server of sandboxes with namespaces, started anew when it is gone.
     async fn fork_server(&self) -> Result<Arc<ForkServer>> {
-        if let Some(server) = self.living_fork_server() {
+        self.started(&self.fork_server, Mode::Namespaces).await
+    }
+
+    /// The fork server of sandboxes among the host's processes, started anew when it is gone.
+    async fn plain_fork_server(&self) -> Result<Arc<ForkServer>> {
+        self.started(&self.plain_fork_server, Mode::Plain).await
+    }
+
+    async fn started(&self, kept: &Mutex<Option<Arc<ForkServer>>>, mode: Mode) -> Result<Arc<ForkServer>> {
+        if let Some(server) = living(kept) {
             return Ok(server);
         }
         let _starting = self.starting.lock().await;
-        if let Some(server) = self.living_fork_server() {
+        if let Some(server) = living(kept) {
             return Ok(server);
         }
-        let server = Arc::new(ForkServer::start(&self.records.state(), &self.records.scratch()).await?);
-        *self.fork_server.lock().unwrap_or_else(PoisonError::into_inner) = Some(server.clone());
+        let server = Arc::new(ForkServer::start(mode, &self.records.state(), &self.records.scratch()).await?);
+        *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(server.clone());
         Ok(server)
     }
 
-    fn living_fork_server(&self) -> Option<Arc<ForkServer>> {
-        let current = self.fork_server.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        current.filter(|server| server.is_alive())
+    /// Whether sandboxes of a tier get host ids of their own.
+    fn has_ids(&self, tier: Tier) -> bool {
+        match tier {
+            Tier::Container => true,
+            Tier::Process => self.facts.root,
+        }
     }
 
     fn offers(&self) -> Vec<Offer> {
@@ -150,7 +171,12 @@ impl Backend for NativeBackend {
         Box::pin(async move {
             let resource = self.inner.alive.resource(id);
             let mut usage = self.inner.cgroups.usage(resource.as_str());
-            usage.disk_bytes = volume::usage(&self.inner, id).await;
+            let record = self.inner.records.read(id);
+            let private = self.inner.places.usage(&resource, record.as_ref().map(|record| &record.volume)).await;
+            usage.disk_bytes = match private {
+                Some(bytes) => Some(bytes),
+                None => volume::usage(&self.inner, id).await,
+            };
             Ok(usage)
         })
     }
@@ -173,16 +199,25 @@ impl Backend for NativeBackend {
             if ended.is_err() {
                 tracing::warn!("ready sandboxes were not all removed in time; the next start removes them");
             }
-            if let Some(server) = self.inner.living_fork_server() {
-                server.stop();
+            for kept in [&self.inner.fork_server, &self.inner.plain_fork_server] {
+                if let Some(server) = living(kept) {
+                    server.stop();
+                }
             }
             self.inner.cgroups.remove_base();
+            self.inner.places.remove_base();
         })
     }
 
     fn facts(&self) -> BTreeMap<String, Vec<Fact>> {
         self.inner.facts.sections(&self.inner.cgroups)
     }
+}
+
+/// A fork server that has not gone.
+fn living(kept: &Mutex<Option<Arc<ForkServer>>>) -> Option<Arc<ForkServer>> {
+    let current = kept.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    current.filter(|server| server.is_alive())
 }
 
 /// Names a failed step of the host's side.

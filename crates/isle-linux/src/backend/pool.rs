@@ -17,7 +17,10 @@ pub(super) struct Pool {
     ready: Mutex<VecDeque<Fresh>>,
     /// What ready ones are made like; set by the first wish.
     spec: Mutex<Option<SandboxSpec>>,
+    /// How many are being made, or being put where they belong.
     making: AtomicUsize,
+    /// Told whenever one of those is done.
+    settled: tokio::sync::Notify,
     closed: AtomicBool,
 }
 
@@ -28,8 +31,15 @@ impl Pool {
             ready: Mutex::default(),
             spec: Mutex::default(),
             making: AtomicUsize::new(0),
+            settled: tokio::sync::Notify::new(),
             closed: AtomicBool::new(false),
         }
+    }
+
+    /// One that was being made is where it belongs, or will not be made.
+    fn made(&self) {
+        self.making.fetch_sub(1, Ordering::SeqCst);
+        self.settled.notify_waiters();
     }
 }
 
@@ -75,50 +85,57 @@ pub(super) fn take(inner: &Arc<Inner>, wanted: &SandboxSpec) -> Option<Fresh> {
 /// Makes what is missing, one at a time, in the background.
 fn refill(inner: &Arc<Inner>) {
     let pool = &inner.pool;
-    let lacking = || {
-        let ready = pool.ready.lock().unwrap_or_else(PoisonError::into_inner).len();
-        !pool.closed.load(Ordering::Acquire) && ready + pool.making.load(Ordering::Acquire) < pool.size
-    };
-    if !lacking() {
+    // Counted before anything is looked at: whoever drains either sees this one, or is seen by it.
+    let making = pool.making.fetch_add(1, Ordering::SeqCst) + 1;
+    let ready = pool.ready.lock().unwrap_or_else(PoisonError::into_inner).len();
+    if pool.closed.load(Ordering::SeqCst) || ready + making > pool.size {
+        pool.made();
         return;
     }
-    pool.making.fetch_add(1, Ordering::AcqRel);
     let inner = inner.clone();
     tokio::spawn(async move {
         let spec = inner.pool.spec.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(spec) = spec else { return };
-        let made = create::make(&inner, &SandboxId::fresh(), &spec).await;
-        inner.pool.making.fetch_sub(1, Ordering::AcqRel);
+        let made = match &spec {
+            Some(spec) => Some(create::make(&inner, &SandboxId::fresh(), spec).await),
+            None => None,
+        };
+        let go_on = matches!(made, Some(Ok(_)));
         match made {
-            Ok(fresh) if inner.pool.closed.load(Ordering::Acquire) => discard(&inner, fresh).await,
-            Ok(fresh) => {
+            Some(Ok(fresh)) if inner.pool.closed.load(Ordering::SeqCst) => discard(&inner, fresh).await,
+            Some(Ok(fresh)) => {
                 inner.pool.ready.lock().unwrap_or_else(PoisonError::into_inner).push_back(fresh);
-                refill(&inner);
             }
             // The next wish tries again and tells its caller.
-            Err(error) => tracing::warn!(%error, "a sandbox could not be made ready"),
+            Some(Err(error)) => tracing::warn!(%error, "a sandbox could not be made ready"),
+            None => {}
+        }
+        inner.pool.made();
+        if go_on {
+            refill(&inner);
         }
     });
 }
 
 async fn discard(inner: &Arc<Inner>, fresh: Fresh) {
     let id = fresh.holding.resource.clone();
-    alive::end_process(&fresh.holding.process).await.ok();
+    alive::end_sandbox(fresh.holding.tier, &fresh.holding.process).await.ok();
     inner.ids.release(fresh.holding.slot);
     if let Err(error) = destroy::remains(inner, &id).await {
         tracing::warn!(%error, "a ready sandbox was not removed completely; the next start does it");
     }
 }
 
-/// Removes all ready sandboxes, for good.
+/// Removes all ready sandboxes, for good, and those that are just being made.
 pub(super) async fn drain(inner: &Arc<Inner>) {
-    inner.pool.closed.store(true, Ordering::Release);
+    inner.pool.closed.store(true, Ordering::SeqCst);
     loop {
+        // Listening before looking: what happens in between is heard.
+        let settled = inner.pool.settled.notified();
         let fresh = inner.pool.ready.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         match fresh {
             Some(fresh) => discard(inner, fresh).await,
-            None if inner.pool.making.load(Ordering::Acquire) == 0 => return,
-            None => tokio::task::yield_now().await,
+            None if inner.pool.making.load(Ordering::SeqCst) == 0 => return,
+            None => settled.await,
         }
     }
 }

@@ -21,6 +21,7 @@ pub(super) async fn reconnect(inner: &Arc<Inner>, id: &SandboxId, spec: &Sandbox
     let welcome = link::read_preamble(&mut stream).await?;
     let holding = Holding {
         process: Arc::new(process),
+        tier: spec.tier,
         slot: record.slot,
         slot_stays: true,
         resource: id.clone(),

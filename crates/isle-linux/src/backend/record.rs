@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use isle_engine::backend::Tier;
 use isle_engine::values::{SandboxId, SandboxName};
 use isle_engine::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,13 @@ use super::{NativeConfig, failed};
 pub(super) struct Record {
     pub(super) volume: SandboxName,
     pub(super) slot: u32,
+    #[serde(default = "container")]
+    pub(super) tier: Tier,
+}
+
+/// The tier of records that name none.
+fn container() -> Tier {
+    Tier::Container
 }
 
 /// The directories.

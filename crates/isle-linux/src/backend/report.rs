@@ -48,18 +48,71 @@ fn container(facts: &Facts, cgroups: &Cgroups, lifetime: Lifetime) -> Vec<Guaran
     lines
 }
 
+/// What tier `process` holds, and exactly what it does not: whatever needs namespaces, and, for an
+/// ordinary user, whatever needs a user id of its own.
 fn process(facts: &Facts, cgroups: &Cgroups) -> Vec<Guarantee> {
-    let namespaces = || ("tier `process` shares the host's namespaces".to_owned(), "use tier `container`".to_owned());
+    let stronger = || "use tier `container`".to_owned();
+    let lacks = |how: &str| Err((how.to_owned(), stronger()));
+    let own_id = |with: &str, without: &str| {
+        if facts.root {
+            Ok(with.to_owned())
+        } else {
+            Err((without.to_owned(), "use tier `container`, or run the daemon as root".to_owned()))
+        }
+    };
+    let signals = match (facts.landlock >= 6, facts.root) {
+        (true, _) => Ok("Landlock lets no signal out of the sandbox".to_owned()),
+        (false, true) => Ok("no process outside has its user id".to_owned()),
+        (false, false) => Err((
+            "signals reach other processes of the daemon's user".to_owned(),
+            "use Linux 6.12 or newer, tier `container`, or run the daemon as root".to_owned(),
+        )),
+    };
     let mut lines = vec![
-        line("namespaces", Err(namespaces())),
-        line("own_root", Err(("host files are hidden by Landlock rules, not absent".to_owned(), "use tier `container`".into()))),
-        line("no_network", Ok("no sockets but pairs can be made".into())),
-        line("no_capabilities", Ok("none".into())),
+        line("namespaces", lacks("tier `process` shares the host's namespaces")),
+        line(
+            "own_root",
+            lacks("host files are closed by Landlock, not absent: their names and sizes can be looked up"),
+        ),
+        line("private_ids", own_id("a host user id of its own, never 0", "commands run as the daemon's own user")),
+        line(
+            "file_attributes",
+            own_id(
+                "no file outside belongs to its user id",
+                "permissions, times and attributes of the daemon user's files can be changed: Landlock does not cover them",
+            ),
+        ),
+        line("no_signals_out", signals),
+        line("no_processes_seen", Ok("/proc cannot be opened, tracing and reading memory are refused".into())),
+        line("no_shared_memory", Ok("System V IPC and message queues are refused, /dev/shm cannot be opened".into())),
+        line("no_network", Ok("no sockets can be made but pairs connected to each other".into())),
+        line("no_capabilities", Ok("none, and no guest root".into())),
         line("no_new_privileges", Ok("set for every process".into())),
     ];
-    lines.extend(common(facts, cgroups));
-    lines.push(watched_disk());
+    lines.extend(common(facts, cgroups).into_iter().map(|one| among_processes(facts, cgroups, one)));
+    lines.push(line("disk_limit", lacks("an rlimit on the size of each file; their sum is not limited")));
     lines
+}
+
+/// A line both tiers have, as it is without namespaces.
+fn among_processes(facts: &Facts, cgroups: &Cgroups, mut one: Guarantee) -> Guarantee {
+    let holds = cgroups.holds();
+    match one.key.as_str() {
+        // Anybody could cut off any file of the daemon's user.
+        "landlock" if (1..3).contains(&facts.landlock) => {
+            let how = format!("version {} does not cover truncating files", facts.landlock);
+            return line("landlock", Err((how, "use Linux 6.2 or newer".into())));
+        }
+        "pids_limit" if !holds.pids && facts.root => {
+            return line("pids_limit", Ok("an rlimit on the processes of its own user id".into()));
+        }
+        "pids_limit" if !holds.pids => {
+            one.how.push_str("; an rlimit would count other processes of the daemon's user");
+        }
+        "memory_limit" if !holds.memory => one.how.push_str("; an rlimit holds for each process alone"),
+        _ => {}
+    }
+    one
 }
 
 /// What both tiers have.
@@ -128,7 +181,7 @@ fn offer(facts: &Facts, cgroups: &Cgroups, tier: Tier) -> Offer {
     // These a tier does not promise.
     let known: &[&str] = match tier {
         Tier::Container => &[],
-        Tier::Process => &["namespaces", "own_root"],
+        Tier::Process => &["namespaces", "own_root", "private_ids", "file_attributes", "disk_limit"],
     };
     let possible = !vital.iter().any(|key| missing(key));
     let complete = guarantees

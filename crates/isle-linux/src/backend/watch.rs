@@ -44,6 +44,10 @@ fn signal_all(first: &OwnedFd, signal: i32) {
     let Some(first) = pid_of(first) else { return };
     let namespace = |pid: i32| fs::metadata(format!("/proc/{pid}/ns/pid")).map(|meta| meta.ino()).ok();
     let Some(own) = namespace(first) else { return };
+    if namespace(rustix::process::getpid().as_raw_nonzero().get()) == Some(own) {
+        // Not a sandbox with a pid namespace of its own: everybody would be signalled.
+        return;
+    }
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     for pid in pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
         if pid != first && namespace(pid) == Some(own) {

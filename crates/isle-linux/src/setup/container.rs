@@ -95,6 +95,9 @@ pub(super) fn set_limits(request: &MakeRequest) -> Step<()> {
     if request.rlimit_memory > 0 {
         limits.push((libc::RLIMIT_DATA, request.rlimit_memory));
     }
+    if request.rlimit_file_size > 0 {
+        limits.push((libc::RLIMIT_FSIZE, request.rlimit_file_size));
+    }
     for (resource, value) in limits {
         set_rlimit(resource, value).doing(|| format!("set rlimit {resource}"))?;
     }

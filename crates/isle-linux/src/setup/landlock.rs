@@ -4,7 +4,7 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::sys::check;
 
@@ -73,18 +73,32 @@ impl Ruleset {
         };
         let attributes =
             RulesetAttributes { handled_fs: handled, handled_net: 0, scoped: if version >= 6 { 3 } else { 0 } };
-        let size = match version {
+        let size: usize = match version {
             1..=3 => 8,
             4 | 5 => 16,
             _ => 24,
         };
+        Self::make(attributes, size, version)
+    }
+
+    /// Starts a set that leaves files alone and only keeps signals and abstract sockets inside; `None`
+    /// where the kernel cannot.
+    pub fn scope_only() -> io::Result<Option<Self>> {
+        let version = version();
+        if version < 6 {
+            return Ok(None);
+        }
+        Self::make(RulesetAttributes { handled_fs: 0, handled_net: 0, scoped: 3 }, 24, version).map(Some)
+    }
+
+    fn make(attributes: RulesetAttributes, size: usize, version: u32) -> io::Result<Self> {
         // SAFETY: the first `size` bytes of `attributes` are initialised and outlive the call.
         let descriptor = check(unsafe {
             libc::syscall(libc::SYS_landlock_create_ruleset, &raw const attributes, size, 0)
         })?;
         // SAFETY: a fresh descriptor nobody else owns.
         let descriptor = unsafe { OwnedFd::from_raw_fd(i32::try_from(descriptor).unwrap_or(-1)) };
-        Ok(Self { descriptor, handled, version })
+        Ok(Self { descriptor, handled: attributes.handled_fs, version })
     }
 
     /// Whether signals and abstract sockets are confined too.
@@ -117,9 +131,21 @@ impl Ruleset {
         self.allow(path, Rights(rights.0 & ((1 << 0) | (1 << 1) | (1 << 2) | (1 << 14) | (1 << 15))))
     }
 
-    /// Puts the set in force for this thread and all it starts.
-    pub fn enforce(self) -> io::Result<()> {
-        // SAFETY: takes a descriptor and flags only.
-        check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, self.descriptor.as_raw_fd(), 0) }).map(drop)
+    /// Puts the set in force for this thread and all it starts. A set can be put in force again, each
+    /// time as a new domain.
+    pub fn enforce(&self) -> io::Result<()> {
+        enforce(self.descriptor.as_raw_fd())
+    }
+}
+
+/// As [`Ruleset::enforce`], for a process that has only the descriptor's number. One system call.
+pub fn enforce(descriptor: RawFd) -> io::Result<()> {
+    // SAFETY: takes a descriptor and flags only.
+    check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, descriptor, 0) }).map(drop)
+}
+
+impl AsRawFd for Ruleset {
+    fn as_raw_fd(&self) -> RawFd {
+        self.descriptor.as_raw_fd()
     }
 }

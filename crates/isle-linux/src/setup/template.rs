@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// Copied from the host's `/etc` when they exist: what the dynamic loader, TLS, terminals, time
 /// zones, fonts and language runtimes look up.
-const FROM_HOST: &[&str] = &[
+pub(super) const FROM_HOST: &[&str] = &[
     "alternatives",
     "bash_completion.d",
     "bash.bashrc",

@@ -21,6 +21,7 @@ pub(crate) enum Kind {
     Whole,
     Switch,
     Address,
+    List,
     Map,
 }
 
@@ -33,6 +34,7 @@ pub(crate) enum Value {
     Number(f64),
     Count(u32),
     Switch(bool),
+    List(Vec<String>),
     Map(BTreeMap<String, String>),
 }
 
@@ -78,6 +80,10 @@ impl Value {
                     "write IP address and port, such as 127.0.0.1:7777",
                 )),
             },
+            Kind::List => {
+                let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+                Ok(Self::List(parts.map(str::to_owned).collect()))
+            }
             Kind::Map => Err(refuse("a table", "write it as a table in a file")),
         }
     }
@@ -107,11 +113,21 @@ impl Value {
             ) => Self::from_text(kind, number.as_str()),
             (Kind::Number, DeValue::Float(number)) => Self::from_text(kind, number.as_str()),
             (Kind::Switch, DeValue::Boolean(on)) => Ok(Self::Switch(*on)),
+            (Kind::List, DeValue::Array(items)) => items
+                .iter()
+                .map(|item| match item.get_ref() {
+                    DeValue::String(text) => Ok(text.to_string()),
+                    _ => Err(Error::new(Code::ConfigInvalid, "an entry of the list is not a string")
+                        .next("put every entry in quotes")),
+                })
+                .collect::<Result<_, _>>()
+                .map(Self::List),
             (Kind::Text | Kind::Tier | Kind::Address, _) => refuse("a string", "put it in quotes"),
             (Kind::Size, _) => refuse("a size", "write it in quotes, such as \"512M\""),
             (Kind::Span, _) => refuse("a duration", "write it in quotes, such as \"30s\""),
             (Kind::Number | Kind::Count | Kind::Whole, _) => refuse("a number", "write it without quotes"),
             (Kind::Switch, _) => refuse("true or false", "write it without quotes"),
+            (Kind::List, _) => refuse("a list", "write it as [\"one\", \"two\"]"),
             (Kind::Map, _) => refuse("a table", "write it as [env] with NAME = \"value\" lines"),
         }
     }
@@ -125,6 +141,7 @@ impl Value {
             Self::Number(number) => number.to_string(),
             Self::Count(count) => count.to_string(),
             Self::Switch(on) => on.to_string(),
+            Self::List(items) => items.join(","),
             Self::Map(map) => {
                 map.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
             }
@@ -140,6 +157,7 @@ impl Value {
             Self::Number(number) => json!(number),
             Self::Count(count) => json!(count),
             Self::Switch(on) => json!(on),
+            Self::List(items) => json!(items),
             Self::Map(map) => json!(map),
         }
     }
@@ -175,6 +193,7 @@ pub(crate) fn schema(kind: Kind) -> serde_json::Value {
         Kind::Whole => json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX }),
         Kind::Switch => json!({ "type": "boolean" }),
         Kind::Address => json!({ "type": "string" }),
+        Kind::List => json!({ "type": "array", "items": { "type": "string" } }),
         Kind::Map => json!({ "type": "object", "additionalProperties": { "type": "string" } }),
     }
 }

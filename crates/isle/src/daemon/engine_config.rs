@@ -74,6 +74,14 @@ readers! {
     count: Count -> u32;
 }
 
+/// A list of names.
+pub(crate) fn list(settings: &Settings, name: &str) -> Result<Vec<String>> {
+    match settings.get(name) {
+        Some((Value::List(items), _)) => Ok(items.clone()),
+        _ => Err(missing(name)),
+    }
+}
+
 pub(crate) fn switch(settings: &Settings, name: &str) -> Result<bool> {
     match settings.get(name) {
         Some((Value::Switch(on), _)) => Ok(*on),

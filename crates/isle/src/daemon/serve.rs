@@ -16,7 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
-use super::engine_config::{engine_config, listen_address, pool_size, switch};
+use super::engine_config::{engine_config, list, listen_address, pool_size, switch};
 use super::start::Announcement;
 use crate::config::Settings;
 use crate::output::{Form, say};
@@ -100,6 +100,10 @@ async fn live(ground: Ground, places: &Places, settings: &Settings) -> Result<()
     let engine = Engine::start(config, store, vec![backend]).await?;
     let mut server = ServerConfig::new(env!("CARGO_PKG_VERSION"), &places.state_dir);
     server.drain = REQUESTS;
+    server.allowed_hosts = list(settings, "allowed_hosts")?;
+    server.cors_origins = list(settings, "cors_origins")?;
+    server.log_http = switch(settings, "log_http")?;
+    server.log_mcp = switch(settings, "log_mcp")?;
     if options.tcp.is_some() {
         server.token = Some(Token::load_or_create(&places.state_dir.join("token"))?);
     }

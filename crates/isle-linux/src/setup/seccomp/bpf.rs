@@ -13,7 +13,8 @@ pub type Instruction = libc::sock_filter;
 pub enum Policy {
     /// Own namespaces: internet sockets reach only the sandbox's own loopback, System V IPC is private.
     Container,
-    /// The host's namespaces: no sockets but pairs, no System V IPC.
+    /// The host's namespaces: no sockets but connected pairs, no System V IPC, no limits or priorities
+    /// of other processes.
     Process,
 }
 
@@ -34,6 +35,7 @@ const JUMP_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
 const JUMP_AT_LEAST: u16 = 0x35; // BPF_JMP | BPF_JGE | BPF_K
 const JUMP_ANY_BIT: u16 = 0x45; // BPF_JMP | BPF_JSET | BPF_K
 const RETURN: u16 = 0x06; // BPF_RET | BPF_K
+const AND: u16 = 0x54; // BPF_ALU | BPF_AND | BPF_K
 
 const ALLOW: u32 = 0x7fff_0000;
 const KILL: u32 = 0x8000_0000;
@@ -42,6 +44,9 @@ const ERRNO: u32 = 0x0005_0000;
 
 const NOT_A_CALL: u32 = ERRNO | libc::ENOSYS.unsigned_abs();
 const NO_FAMILY: u32 = ERRNO | libc::EAFNOSUPPORT.unsigned_abs();
+
+/// The part of a socket's type that is not a flag.
+const SOCKET_KIND: u32 = 0xf;
 
 /// What is done with one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,13 +76,24 @@ fn ranges(policy: Policy) -> Vec<(u32, Verdict)> {
     let mut add = |numbers: &[libc::c_long], verdict: Verdict| {
         verdicts.extend(numbers.iter().filter_map(|&number| Some((u32::try_from(number).ok()?, verdict))));
     };
-    add(calls::ALLOWED, Verdict::Return(ALLOW));
-    add(calls::REFUSED, Verdict::Return(NOTIFY));
-    let ipc = match policy {
-        Policy::Container => Verdict::Return(ALLOW),
-        Policy::Process => Verdict::Return(NOTIFY),
+    let special = |number: &libc::c_long| {
+        policy == Policy::Process
+            && (calls::REFUSED_AMONG_HOST_SOCKETS.contains(number)
+                || calls::CHECKED_AMONG_HOST_PROCESSES.iter().any(|(checked, _)| checked == number))
     };
-    add(calls::SYSTEM_V_IPC, ipc);
+    let allowed: Vec<libc::c_long> = calls::ALLOWED.iter().copied().filter(|number| !special(number)).collect();
+    add(&allowed, Verdict::Return(ALLOW));
+    add(calls::REFUSED, Verdict::Return(NOTIFY));
+    match policy {
+        Policy::Container => add(calls::SYSTEM_V_IPC, Verdict::Return(ALLOW)),
+        Policy::Process => {
+            add(calls::SYSTEM_V_IPC, Verdict::Return(NOTIFY));
+            add(calls::REFUSED_AMONG_HOST_SOCKETS, Verdict::Return(NOTIFY));
+            for &(number, check) in calls::CHECKED_AMONG_HOST_PROCESSES {
+                add(&[number], Verdict::Check(check));
+            }
+        }
+    }
     for &(number, check) in calls::CHECKED {
         add(&[number], Verdict::Check(check));
     }
@@ -148,11 +164,35 @@ fn examine(check: Check, policy: Policy) -> Vec<Instruction> {
             ],
             Policy::Process => vec![step(RETURN, NO_FAMILY)],
         },
-        Check::SocketPair => vec![
+        Check::SocketPair => match policy {
+            Policy::Container => vec![
+                load_argument(0),
+                jump(JUMP_EQUAL, family(libc::AF_UNIX), 0, 1),
+                step(RETURN, ALLOW),
+                step(RETURN, NO_FAMILY),
+            ],
+            // A datagram socket, even of a pair, can be pointed at any socket of the host later.
+            Policy::Process => vec![
+                load_argument(0),
+                jump(JUMP_EQUAL, family(libc::AF_UNIX), 0, 4),
+                load_argument(1),
+                step(AND, SOCKET_KIND),
+                jump(JUMP_EQUAL, family(libc::SOCK_STREAM), 2, 0),
+                jump(JUMP_EQUAL, family(libc::SOCK_SEQPACKET), 1, 0),
+                step(RETURN, NO_FAMILY),
+                step(RETURN, ALLOW),
+            ],
+        },
+        Check::Itself => {
+            vec![load_argument(0), jump(JUMP_EQUAL, 0, 0, 1), step(RETURN, ALLOW), step(RETURN, NOTIFY)]
+        }
+        Check::ItselfByKind(process) => vec![
             load_argument(0),
-            jump(JUMP_EQUAL, family(libc::AF_UNIX), 0, 1),
+            jump(JUMP_EQUAL, process, 0, 3),
+            load_argument(1),
+            jump(JUMP_EQUAL, 0, 0, 1),
             step(RETURN, ALLOW),
-            step(RETURN, NO_FAMILY),
+            step(RETURN, NOTIFY),
         ],
         Check::Ioctl => {
             let mut code = vec![load_argument(1)];

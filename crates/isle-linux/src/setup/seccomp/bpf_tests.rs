@@ -27,6 +27,7 @@ fn run(program: &[Instruction], arch: u32, number: i64, arguments: [u64; 3]) -> 
                 let offset = step.k as usize;
                 accumulator = u32::from_ne_bytes(data[offset..offset + 4].try_into().unwrap());
             }
+            0x54 => accumulator &= step.k,
             0x05 => at += step.k as usize,
             0x15 => branch(accumulator == step.k),
             0x35 => branch(accumulator >= step.k),
@@ -120,4 +121,37 @@ fn terminal_injection_and_odd_personalities_are_refused() {
 fn system_v_ipc_is_private_to_containers_and_refused_to_processes() {
     assert_eq!(container(libc::SYS_shmget, [0; 3]), ALLOW);
     assert_eq!(run(&compile(Policy::Process), ARCH, libc::SYS_shmget, [0; 3]), NOTIFY);
+}
+
+#[test]
+fn a_process_has_only_pairs_that_stay_connected_to_each_other() {
+    let process = |number, arguments| run(&compile(Policy::Process), ARCH, number, arguments);
+    let pair = |family: i32, kind: i32| [u64::from(family.unsigned_abs()), u64::from(kind.unsigned_abs()), 0];
+    for kind in [libc::SOCK_STREAM, libc::SOCK_SEQPACKET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC] {
+        assert_eq!(process(libc::SYS_socketpair, pair(libc::AF_UNIX, kind)), ALLOW);
+    }
+    for kind in [libc::SOCK_DGRAM, libc::SOCK_RAW, libc::SOCK_DGRAM | libc::SOCK_NONBLOCK] {
+        assert_eq!(process(libc::SYS_socketpair, pair(libc::AF_UNIX, kind)), errno(libc::EAFNOSUPPORT));
+        assert_eq!(container(libc::SYS_socketpair, pair(libc::AF_UNIX, kind)), ALLOW);
+    }
+    assert_eq!(process(libc::SYS_socketpair, pair(libc::AF_TIPC, libc::SOCK_STREAM)), errno(libc::EAFNOSUPPORT));
+    for number in [libc::SYS_bind, libc::SYS_connect] {
+        assert_eq!(process(number, [0; 3]), NOTIFY);
+        assert_eq!(container(number, [0; 3]), ALLOW);
+    }
+}
+
+#[test]
+fn a_process_changes_limits_and_priorities_of_itself_only() {
+    let process = |number, arguments| run(&compile(Policy::Process), ARCH, number, arguments);
+    for number in [libc::SYS_prlimit64, libc::SYS_sched_setaffinity, libc::SYS_sched_setscheduler] {
+        assert_eq!(process(number, [0; 3]), ALLOW);
+        assert_eq!(process(number, [1234, 0, 0]), NOTIFY);
+        assert_eq!(container(number, [1234, 0, 0]), ALLOW);
+    }
+    assert_eq!(process(libc::SYS_setpriority, [0, 0, 5]), ALLOW);
+    assert_eq!(process(libc::SYS_setpriority, [0, 1234, 5]), NOTIFY);
+    assert_eq!(process(libc::SYS_setpriority, [2, 0, 5]), NOTIFY);
+    assert_eq!(process(libc::SYS_ioprio_set, [1, 0, 0]), ALLOW);
+    assert_eq!(process(libc::SYS_ioprio_set, [3, 0, 0]), NOTIFY);
 }

@@ -9,8 +9,12 @@ pub(super) enum Check {
     CloneFlags,
     /// `socket`: families by tier.
     Socket,
-    /// `socketpair`: Unix only.
+    /// `socketpair`: Unix only; in the host's namespaces only kinds that stay connected to each other.
     SocketPair,
+    /// The process named by the first argument is the caller itself (0).
+    Itself,
+    /// `setpriority` and `ioprio_set`: of the kind "process", and that process is the caller itself.
+    ItselfByKind(u32),
     /// `ioctl`: no injecting into a terminal, no line disciplines.
     Ioctl,
     /// `personality`: only asking, or the plain one.
@@ -37,6 +41,21 @@ pub(super) const CHECKED: &[(c_long, Check)] = &[
     (libc::SYS_ioctl, Check::Ioctl),
     (libc::SYS_personality, Check::Personality),
 ];
+
+/// Looked at where other processes of the same user are in reach: their limits and priorities are
+/// none of the sandbox's business, and no other wall covers them.
+pub(super) const CHECKED_AMONG_HOST_PROCESSES: &[(c_long, Check)] = &[
+    (libc::SYS_prlimit64, Check::Itself),
+    (libc::SYS_sched_setaffinity, Check::Itself),
+    (libc::SYS_sched_setattr, Check::Itself),
+    (libc::SYS_sched_setparam, Check::Itself),
+    (libc::SYS_sched_setscheduler, Check::Itself),
+    (libc::SYS_setpriority, Check::ItselfByKind(0)),
+    (libc::SYS_ioprio_set, Check::ItselfByKind(1)),
+];
+
+/// Refused where the host's sockets are in reach. No socket could be used with them anyway.
+pub(super) const REFUSED_AMONG_HOST_SOCKETS: &[c_long] = &[libc::SYS_bind, libc::SYS_connect];
 
 pub(super) const SYSTEM_V_IPC: &[c_long] = &[
     libc::SYS_msgctl,
@@ -171,6 +190,19 @@ pub fn call_name(number: c_long) -> String {
         (libc::SYS_clone, "clone (new namespace)"),
         (libc::SYS_ioctl, "ioctl (terminal injection)"),
         (libc::SYS_personality, "personality"),
+        (libc::SYS_bind, "bind"),
+        (libc::SYS_connect, "connect"),
+        (libc::SYS_ioprio_set, "ioprio_set (another process)"),
+        (libc::SYS_prlimit64, "prlimit64 (another process)"),
+        (libc::SYS_sched_setaffinity, "sched_setaffinity (another process)"),
+        (libc::SYS_sched_setattr, "sched_setattr (another process)"),
+        (libc::SYS_sched_setparam, "sched_setparam (another process)"),
+        (libc::SYS_sched_setscheduler, "sched_setscheduler (another process)"),
+        (libc::SYS_setpriority, "setpriority (another process)"),
+        (libc::SYS_shmget, "shmget"),
+        (libc::SYS_semget, "semget"),
+        (libc::SYS_msgget, "msgget"),
+        (libc::SYS_mq_open, "mq_open"),
     ];
     REFUSED_NAMES.iter().chain(CHECKED_NAMES).find(|(known, _)| *known == number).map_or_else(
         || format!("system call {number}"),

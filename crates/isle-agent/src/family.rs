@@ -1,0 +1,71 @@
+//! Who is whose child, as `/proc` tells it.
+
+use std::fs;
+use std::io;
+
+/// This process's number.
+pub(crate) fn own_pid() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
+
+/// Whether this process has no child at all.
+pub(crate) fn has_no_children() -> bool {
+    // SAFETY: plain data.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: `info` is valid for the call, which only looks.
+    let result = unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, flags) };
+    result == -1 && io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD)
+}
+
+/// The children of a process, by all its threads.
+pub(crate) fn children(pid: i32) -> Vec<i32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads
+        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
+        .flat_map(|list| list.split_whitespace().filter_map(|one| one.parse().ok()).collect::<Vec<i32>>())
+        .collect()
+}
+
+/// Everybody below a process, parents before children.
+pub(crate) fn descendants(pid: i32) -> Vec<i32> {
+    let mut found = children(pid);
+    let mut next = 0;
+    while next < found.len() {
+        found.extend(children(found[next]));
+        next += 1;
+    }
+    found
+}
+
+/// The parent of a process.
+pub(crate) fn parent(pid: i32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn everybody_below_a_process_is_found_and_knows_its_parent() {
+        let mut shell = Command::new("sh")
+            .args(["-c", "sh -c 'echo ready; exec sleep 600' & wait"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let pid = i32::try_from(shell.id()).unwrap();
+        let below = descendants(pid);
+        assert!(!below.is_empty());
+        assert_eq!(parent(below[0]), Some(pid));
+        assert_eq!(parent(pid), Some(own_pid()));
+        // SAFETY: plain numbers; the shell waits for this child of its own.
+        unsafe { libc::kill(below[0], libc::SIGKILL) };
+        shell.wait().unwrap();
+    }
+}

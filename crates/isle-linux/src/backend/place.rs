@@ -1,0 +1,203 @@
+//! The private directories of sandboxes without a root of their own (tier `process`). As an ordinary
+//! user they are in the state directory. As root they cannot be: a sandbox runs as a host id of its
+//! own, which may not walk through a directory closed to everybody, so they are in one beside it
+//! that can be searched but not listed. Everything is named after the sandbox or its volume.
+
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use isle_engine::values::{SandboxId, SandboxName};
+use isle_engine::{Code, Error, Result};
+
+use super::remove_tree::remove_tree;
+use super::failed;
+use crate::request::Directories;
+
+/// Where the directories of a root daemon are. Not below `/var/tmp`: what is there is cleaned up by age.
+const ROOT_BASE: &str = "/var/lib";
+const VOLUMES: &str = "volumes";
+const WORKSPACE: &str = "workspace";
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Places {
+    base: PathBuf,
+    root: bool,
+}
+
+impl Places {
+    /// `instance` is a name for this state directory and no other.
+    pub(super) fn new(root: bool, state: &Path, instance: &str) -> Self {
+        let base = if root { Path::new(ROOT_BASE).join(instance) } else { state.join("process") };
+        Self { base, root }
+    }
+
+    fn path(&self, id: &SandboxId) -> PathBuf {
+        self.base.join(id.as_str())
+    }
+
+    fn volume_path(&self, volume: &SandboxName) -> PathBuf {
+        self.base.join(VOLUMES).join(volume.as_str())
+    }
+
+    /// Makes the directories of a sandbox, owned by the host id `owner` where it has one of its own.
+    pub(super) fn prepare(
+        &self,
+        id: &SandboxId,
+        volume: Option<&SandboxName>,
+        owner: Option<u32>,
+    ) -> Result<Directories> {
+        self.make_base()?;
+        let make = || -> io::Result<Directories> {
+            let place = self.path(id);
+            gate(&place, owner)?;
+            let home = private(&place.join("home"), owner)?;
+            let tmp = private(&place.join("tmp"), owner)?;
+            let workspace = match volume {
+                Some(volume) => {
+                    let directory = self.volume_path(volume);
+                    gate(&directory, owner)?;
+                    private(&directory.join(WORKSPACE), owner)?
+                }
+                None => private(&place.join(WORKSPACE), owner)?,
+            };
+            let bytes = |path: PathBuf| path.as_os_str().as_bytes().to_vec().into();
+            Ok(Directories { workspace: bytes(workspace), home: bytes(home), tmp: bytes(tmp) })
+        };
+        make().map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOSPC | libc::EDQUOT) => {
+                Error::new(Code::NoSpace, format!("the host's disk is full: {error}")).next("free disk space on the host")
+            }
+            _ => failed("make the sandbox's directories", error),
+        })
+    }
+
+    /// Makes the directory above all others; refuses one that somebody else could have prepared.
+    fn make_base(&self) -> Result<()> {
+        let mode = if self.root { 0o711 } else { 0o700 };
+        for directory in [self.base.clone(), self.base.join(VOLUMES)] {
+            match fs::DirBuilder::new().mode(mode).create(&directory) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(failed(&format!("make {}", directory.display()), error)),
+            }
+            let meta = fs::symlink_metadata(&directory)
+                .map_err(|error| failed(&format!("look at {}", directory.display()), error))?;
+            let own = meta.is_dir()
+                && meta.uid() == rustix::process::geteuid().as_raw()
+                && meta.permissions().mode() & 0o022 == 0;
+            if !own {
+                let path = directory.display();
+                return Err(Error::new(
+                    Code::BackendUnavailable,
+                    format!("{path} is not a directory that only the daemon's user can write to"),
+                )
+                .next(format!("see who made {path}, then remove it: the daemon makes it anew")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the directories of a sandbox, but not those of its volume.
+    pub(super) async fn remove(&self, id: &SandboxId) -> Result<()> {
+        remove_patiently(self.path(id)).await.map_err(|error| failed("remove the sandbox's directories", error))
+    }
+
+    /// Removes a volume.
+    pub(super) async fn remove_volume(&self, volume: &SandboxName) -> Result<()> {
+        let removed = remove_patiently(self.volume_path(volume)).await;
+        removed.map_err(|error| failed("remove the workspace", error))
+    }
+
+    /// Sandboxes that have directories.
+    pub(super) fn list(&self) -> Vec<SandboxId> {
+        let entries = fs::read_dir(&self.base).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    }
+
+    /// The host id that owns the directories of a sandbox, where it is not the daemon's own.
+    pub(super) fn owner(&self, id: &SandboxId) -> Option<u32> {
+        let owner = fs::symlink_metadata(self.path(id).join("tmp")).ok()?.uid();
+        (self.root && owner != 0).then_some(owner)
+    }
+
+    /// Bytes on disk of a sandbox's directories and its volume; `None` when it has none.
+    pub(super) async fn usage(&self, id: &SandboxId, volume: Option<&SandboxName>) -> Option<u64> {
+        let place = self.path(id);
+        if !place.exists() {
+            return None;
+        }
+        let volume = volume.map(|volume| self.volume_path(volume));
+        tokio::task::spawn_blocking(move || measure(&place) + volume.as_deref().map_or(0, measure)).await.ok()
+    }
+
+    /// Removes the directories above all others when they are empty.
+    pub(super) fn remove_base(&self) {
+        fs::remove_dir(self.base.join(VOLUMES)).ok();
+        fs::remove_dir(&self.base).ok();
+    }
+}
+
+/// A directory its sandbox can walk through and nobody else, not even its sandbox, can list or change.
+fn gate(path: &Path, owner: Option<u32>) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    if let Some(owner) = owner {
+        chown(path, Some(0), Some(owner))?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o710))?;
+    }
+    Ok(())
+}
+
+/// A directory of the sandbox's own.
+fn private(path: &Path, owner: Option<u32>) -> io::Result<PathBuf> {
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => {
+            if let Some(owner) = owner {
+                chown(path, Some(owner), Some(owner))?;
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let found = fs::symlink_metadata(path)?.uid();
+            if owner.is_some_and(|owner| owner != found) {
+                return Err(io::Error::other(format!(
+                    "{} belongs to host id {found}, which is no longer this volume's",
+                    path.display()
+                )));
+            }
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(path.to_owned())
+}
+
+/// Removes a tree. What has just been killed may still be writing its last file.
+async fn remove_patiently(path: PathBuf) -> io::Result<()> {
+    let mut tries = 0;
+    loop {
+        let tree = path.clone();
+        let removed = tokio::task::spawn_blocking(move || remove_tree(&tree)).await;
+        match removed.map_err(io::Error::other)? {
+            Err(error) if error.raw_os_error() == Some(libc::ENOTEMPTY) && tries < 200 => tries += 1,
+            other => return other,
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn measure(path: &Path) -> u64 {
+    let Ok(meta) = fs::symlink_metadata(path) else { return 0 };
+    let mut total = meta.blocks() * 512;
+    if meta.is_dir() {
+        for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+            total += measure(&entry.path());
+        }
+    }
+    total
+}

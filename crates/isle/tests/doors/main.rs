@@ -1,0 +1,15 @@
+//! The product through its real doors: the real program, a real daemon with state of its own, real
+//! sandboxes. HTTP on the Unix socket and on TCP, MCP on standard streams, the command line.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
+
+mod code;
+mod ends;
+mod exec;
+mod files;
+#[path = "../harness/mod.rs"]
+#[expect(dead_code, unused_imports, reason = "shared with the other end-to-end tests, which use the rest")]
+mod harness;
+mod jobs;
+mod output;
+mod paths;

@@ -1,0 +1,269 @@
+//! A real daemon with its own state: started, killed, started again, and checked for leaks when it
+//! goes, whether its test passed or not.
+
+use std::ffi::OsStr;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use super::home::{Home, finish};
+use super::http::{self, Answer};
+use super::leaks::Counts;
+use super::wait::until_some;
+
+/// The daemon promises to go down within 10 s; a machine that is busy with other tests is slower.
+const DRAIN: Duration = Duration::from_secs(30);
+/// How long what was removed may need to disappear from the kernel's lists.
+const SETTLE: Duration = Duration::from_secs(20);
+
+/// A real daemon with its own state, checked for leaks when it goes.
+#[derive(Debug)]
+pub(crate) struct TestDaemon {
+    home: Home,
+    child: Option<Child>,
+    settings: Vec<(String, String)>,
+    before: Counts,
+}
+
+impl TestDaemon {
+    /// Starts the program as a daemon and waits for its word.
+    pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same with settings of its own, as environment variables.
+    pub(crate) fn start_with(settings: &[(&str, &str)]) -> Self {
+        let home = Home::new();
+        // Many daemons run side by side; none needs many sandboxes ready.
+        let mut all = vec![("ISLE_POOL_SIZE".to_owned(), "1".to_owned())];
+        if !rustix::process::geteuid().is_root() {
+            // An ordinary user seldom has cgroups; the tests of limits look for them by themselves.
+            all.push(("ISLE_ALLOW_DOWNGRADE".to_owned(), "true".to_owned()));
+        }
+        all.extend(settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        let before = Counts::now(&home.state_dir(), &home.runtime_dir());
+        let mut daemon = Self { home, child: None, settings: all, before };
+        daemon.launch();
+        daemon
+    }
+
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
+    }
+
+    /// Of the daemon we started ourselves.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
+    /// What there is now of this daemon and its sandboxes.
+    pub(crate) fn counts(&self) -> Counts {
+        Counts::now(&self.home.state_dir(), &self.home.runtime_dir())
+    }
+
+    /// The program as a client of this daemon.
+    pub(crate) fn isle(&self, arguments: &[impl AsRef<OsStr>]) -> Command {
+        self.home.isle(arguments)
+    }
+
+    /// The program as a client that may start a daemon with the same settings.
+    pub(crate) fn isle_starting(&self, arguments: &[impl AsRef<OsStr>]) -> Command {
+        let mut command = self.home.isle(arguments);
+        command.env_remove("ISLE_NO_AUTOSTART").envs(self.settings.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// Runs a client; panics with everything it said when it fails.
+    pub(crate) fn succeeds(&self, arguments: &[&str]) -> String {
+        let output = finish(&mut self.isle(arguments));
+        let (stdout, stderr) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "isle {arguments:?}: {}\n{stdout}\n{stderr}", output.status);
+        stdout.into_owned()
+    }
+
+    /// The daemon's socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        until_some("the daemon has a socket", || {
+            let entries = std::fs::read_dir(self.home.runtime_dir()).ok()?;
+            entries.flatten().map(|entry| entry.path()).find(|path| path.extension() == Some("sock".as_ref()))
+        })
+    }
+
+    /// One HTTP request over the Unix socket.
+    pub(crate) fn http(&self, method: &str, path: &str, body: Option<&Value>) -> Answer {
+        http::unix(&self.socket(), method, path, body)
+    }
+
+    /// A request that must work.
+    pub(crate) fn post(&self, path: &str, body: Value) -> Value {
+        let answer = self.http("POST", path, Some(&body));
+        assert_eq!(answer.status, 200, "POST {path} {body}: {}", answer.text());
+        answer.json()
+    }
+
+    /// A request that must work.
+    pub(crate) fn get(&self, path: &str) -> Value {
+        let answer = self.http("GET", path, None);
+        assert_eq!(answer.status, 200, "GET {path}: {}", answer.text());
+        answer.json()
+    }
+
+    /// A request that must be refused, with a code, a sentence and a next step; gives the error.
+    pub(crate) fn refused(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
+        let answer = self.http(method, path, body);
+        assert!(answer.status >= 400, "{method} {path}: {} {}", answer.status, answer.text());
+        let error = answer.json()["error"].clone();
+        assert!(error["message"].as_str().is_some_and(|text| text.len() > 8), "{error}");
+        let steps = error["next_steps"].as_array().map_or(0, Vec::len);
+        assert!(steps > 0, "no next step: {error}");
+        error
+    }
+
+    /// `exec` in a sandbox, which must be answered.
+    pub(crate) fn exec(&self, sandbox: &str, arguments: Value) -> Value {
+        self.post(&format!("/v1/sandboxes/{sandbox}/exec"), arguments)
+    }
+
+    /// Shell text that must complete; gives its standard output.
+    pub(crate) fn shell(&self, sandbox: &str, command: &str) -> String {
+        let run = self.exec(sandbox, json!({ "command": command }));
+        assert_eq!(run["state"], "completed", "{command}: {run}");
+        run["stdout"].as_str().unwrap().to_owned()
+    }
+
+    /// Whether this daemon's sandboxes hold what a line of their containment report promises.
+    pub(crate) fn enforces(&self, sandbox: &str, key: &str) -> bool {
+        let status = self.get(&format!("/v1/status?sandbox={sandbox}"));
+        let lines = status["detail"]["containment"].as_array().unwrap().clone();
+        let line = lines.iter().find(|line| line["key"] == key);
+        let line = line.unwrap_or_else(|| panic!("no {key}: {status}"));
+        let holds = line["status"] == "enforced";
+        if !holds {
+            println!("skipped: this host does not enforce {key} for this user: {line}");
+        }
+        holds
+    }
+
+    /// Names of all sandboxes.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let listed = self.get("/v1/sandboxes");
+        let sandboxes = listed["sandboxes"].as_array().unwrap();
+        sandboxes.iter().map(|sandbox| sandbox["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Ends the daemon as a crash would.
+    pub(crate) fn kill(&mut self) {
+        let mut child = self.child.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Starts it again on the same state.
+    pub(crate) fn launch(&mut self) {
+        if let Err(why) = self.try_launch() {
+            panic!("the daemon did not start: {why}");
+        }
+    }
+
+    /// Starts it, or says why it did not start.
+    pub(crate) fn try_launch(&mut self) -> Result<(), String> {
+        let log = std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(self.home.path().join("daemon.log"))
+            .unwrap();
+        let mut child = self
+            .home
+            .isle(&["serve", "--background"])
+            .env("ISLE_LOG", "debug")
+            .envs(self.settings.iter().map(|(name, value)| (name, value)))
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        // The pipe ends when the daemon has said its word.
+        let mut word = String::new();
+        child.stdout.take().unwrap().read_to_string(&mut word).unwrap();
+        if word.contains("ready") {
+            self.child = Some(child);
+            return Ok(());
+        }
+        child.kill().ok();
+        child.wait().ok();
+        Err(word)
+    }
+
+    /// What the daemon logged so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.home.path().join("daemon.log")).unwrap_or_default()
+    }
+
+    /// Ends it the polite way and says how it ended.
+    pub(crate) fn terminate(&mut self) -> ExitStatus {
+        let mut child = self.child.take().unwrap();
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        let deadline = Instant::now() + DRAIN;
+        loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                return status;
+            }
+            if Instant::now() > deadline {
+                child.kill().ok();
+                child.wait().ok();
+                panic!("the daemon did not go down\n{}", last_lines(&self.log(), 40));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Whatever happened before: no sandbox, no daemon.
+    fn clean_up(&mut self) -> Result<(), String> {
+        if self.child.is_none() {
+            // A daemon somebody else started on this state would be in our way.
+            finish(&mut self.isle(&["stop"]));
+            self.try_launch()?;
+        }
+        let removed = finish(&mut self.isle(&["rm", "--all", "--wipe"]));
+        self.terminate();
+        if removed.status.success() {
+            return Ok(());
+        }
+        Err(String::from_utf8_lossy(&removed.stderr).into_owned())
+    }
+}
+
+impl Drop for TestDaemon {
+    fn drop(&mut self) {
+        let failing = std::thread::panicking();
+        if failing {
+            println!("--- the daemon's log\n{}", last_lines(&self.log(), 40));
+        }
+        let cleaned = self.clean_up();
+        let deadline = Instant::now() + SETTLE;
+        let mut after = self.counts();
+        while after != self.before && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+            after = self.counts();
+        }
+        for (pid, _) in &after.processes {
+            // Ours by the name of a directory nobody else has.
+            if let Some(pid) = Pid::from_raw(*pid) {
+                kill_process(pid, Signal::KILL).ok();
+            }
+        }
+        if !failing {
+            assert_eq!(cleaned, Ok(()), "cleaning up failed");
+            assert_eq!(after, self.before, "the daemon left something behind");
+        }
+    }
+}
+
+fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}

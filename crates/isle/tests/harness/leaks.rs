@@ -1,0 +1,139 @@
+//! Counting what a daemon could leave on the host: only what can be told to be this daemon's, so that
+//! tests that run side by side do not count each other's.
+
+use std::path::Path;
+
+/// What belongs to one state directory.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Mounts that name the state directory, in this namespace.
+    pub(crate) mounts: Vec<String>,
+    /// Processes whose arguments, environment, mounts or cgroups name this daemon.
+    pub(crate) processes: Vec<(i32, String)>,
+    /// Namespaces held by such processes.
+    pub(crate) namespaces: Vec<String>,
+    /// Control groups of this daemon, its own directory included.
+    pub(crate) cgroups: Vec<String>,
+    /// Records of sandboxes in the state directory.
+    pub(crate) directories: Vec<String>,
+    /// Loop devices that show a file of the state directory.
+    pub(crate) loop_devices: Vec<String>,
+    /// Sockets in the runtime directory.
+    pub(crate) sockets: Vec<String>,
+}
+
+impl Counts {
+    /// Looks now.
+    pub(crate) fn now(state_dir: &Path, runtime_dir: &Path) -> Self {
+        let mark = state_dir.to_str().unwrap();
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let mut counts = Self {
+            mounts: mounts.lines().filter(|line| line.contains(mark)).map(str::to_owned).collect(),
+            directories: sandbox_ids(state_dir),
+            loop_devices: loop_devices(mark),
+            ..Self::default()
+        };
+        let instance = instance(state_dir);
+        counts.look_at_processes(mark, &instance);
+        find_cgroups(Path::new("/sys/fs/cgroup"), &instance, 0, &mut counts.cgroups);
+        find_sockets(runtime_dir, &mut counts.sockets);
+        counts
+    }
+
+    fn look_at_processes(&mut self, mark: &str, instance: &str) {
+        let us = i32::try_from(std::process::id()).unwrap();
+        for pid in pids().filter(|pid| *pid != us) {
+            let names = |file: &str, text: &str| {
+                let bytes = std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+                String::from_utf8_lossy(&bytes).contains(text)
+            };
+            // A sandbox's first process has its own mounts, whose sources name the state directory.
+            if names("cmdline", mark)
+                || names("environ", mark)
+                || names("cgroup", instance)
+                || names("mountinfo", mark) && !same_mounts(pid)
+            {
+                self.processes.push((pid, command_line(pid)));
+                for kind in ["mnt", "pid", "net", "user"] {
+                    if let Ok(link) = std::fs::read_link(format!("/proc/{pid}/ns/{kind}"))
+                        && std::fs::read_link(format!("/proc/self/ns/{kind}")).ok() != Some(link.clone())
+                    {
+                        self.namespaces.push(link.display().to_string());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Processes whose command line contains a text only the test knows, wherever they run.
+pub(crate) fn processes_with(marker: &str) -> Vec<i32> {
+    pids().filter(|pid| command_line(*pid).contains(marker)).collect()
+}
+
+fn pids() -> impl Iterator<Item = i32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn command_line(pid: i32) -> String {
+    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).replace('\0', " ")
+}
+
+/// Whether a process sees the same mounts as we do; then they tell nothing about it.
+fn same_mounts(pid: i32) -> bool {
+    let of = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+    of(&pid.to_string()) == of("self")
+}
+
+/// What the daemon of a state directory names its control groups after.
+fn instance(state_dir: &Path) -> String {
+    let native = state_dir.join("native");
+    let native = native.canonicalize().unwrap_or(native);
+    let hash = native.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("isle-{hash:016x}")
+}
+
+fn sandbox_ids(state_dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(state_dir.join("native/records")).into_iter().flatten().flatten();
+    let mut ids: Vec<String> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    ids.sort();
+    ids
+}
+
+fn loop_devices(mark: &str) -> Vec<String> {
+    let devices = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    devices
+        .filter_map(|device| {
+            let file = std::fs::read_to_string(device.path().join("loop/backing_file")).ok()?;
+            file.contains(mark).then(|| format!("{}: {}", device.file_name().display(), file.trim()))
+        })
+        .collect()
+}
+
+fn find_cgroups(directory: &Path, instance: &str, depth: usize, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        if depth > 6 || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        if entry.path().to_string_lossy().contains(instance) {
+            found.push(entry.path().display().to_string());
+        }
+        find_cgroups(&entry.path(), instance, depth + 1, found);
+    }
+}
+
+fn find_sockets(directory: &Path, found: &mut Vec<String>) {
+    use std::os::unix::fs::FileTypeExt;
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => find_sockets(&entry.path(), found),
+            Ok(kind) if kind.is_socket() => found.push(entry.path().display().to_string()),
+            _ => {}
+        }
+    }
+}

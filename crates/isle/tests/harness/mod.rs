@@ -1,0 +1,13 @@
+//! What the end-to-end tests share: the real program in a home of its own, a daemon that is checked
+//! for leaks when it goes, the doors it is reached through, and waiting for a condition.
+
+mod daemon;
+mod home;
+pub(crate) mod http;
+mod leaks;
+mod wait;
+
+pub(crate) use daemon::TestDaemon;
+pub(crate) use home::{Home, Watchdog, finish};
+pub(crate) use leaks::processes_with;
+pub(crate) use wait::{until, until_some};
