@@ -154,7 +154,7 @@ impl Server {
         let relative = Path::new(&request.path);
         let stays_below = relative.components().all(|part| matches!(part, Component::Normal(_)));
         // SAFETY: this process has one thread.
-        let cloned = unsafe { clone_process(0) }.doing(|| "fork".into())?;
+        let cloned = unsafe { clone_process(0, None) }.doing(|| "fork".into())?;
         if let Cloned::Child = cloned {
             let path = Path::new(berth::STATE).join(relative);
             let reply = if stays_below && relative.components().next().is_some() {
@@ -188,10 +188,11 @@ impl Server {
         let (go_read, go_write) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).doing(|| "make a pipe".into())?;
         // SAFETY: this process has one thread.
-        let cloned = unsafe { clone_process(container::NAMESPACES) }.doing(|| "make namespaces".into())?;
+        let cloned = unsafe { clone_process(container::NAMESPACES, parts.birthplace()) }.doing(|| "make namespaces".into())?;
         match cloned {
             Cloned::Child => {
                 drop(go_write);
+                join_cgroups(request, &parts);
                 become_agent(request, parts.link, parts.listener, go_read, |go| {
                     let entered = container::enter(request, go, &self.container_filter)?;
                     Ok((entered.refusals, entered.missing))
@@ -200,14 +201,9 @@ impl Server {
             Cloned::Parent { pid, pidfd } => {
                 drop(go_read);
                 drop(volume);
-                let prepared =
-                    map_ids(pid, &request.ids).and_then(|()| join_cgroups(pid, &parts.cgroups));
                 self.protect(pid);
-                if let Err(error) = prepared {
-                    // The child sees the pipe end without the word and leaves.
-                    drop(go_write);
-                    return Err(error);
-                }
+                // The child sees the pipe end without the word and leaves, should this fail.
+                map_ids(pid, &request.ids)?;
                 rustix::io::write(&go_write, b"+").doing(|| "let the sandbox go on".into())?;
                 Ok((pid, pidfd))
             }
@@ -243,6 +239,14 @@ impl Parts {
         let loop_device =
             if matches!(request.volume, Volume::LoopDevice) { cgroups.pop() } else { None };
         Ok(Self { link, listener, cgroups, loop_device })
+    }
+
+    /// The cgroup of the unified tree to be born in: it comes as a directory, those of v1 as files.
+    pub(crate) fn birthplace(&self) -> Option<BorrowedFd<'_>> {
+        let [only] = &self.cgroups[..] else { return None };
+        let stat = rustix::fs::fstat(only).ok()?;
+        let is_directory = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory;
+        is_directory.then(|| only.as_fd())
     }
 }
 
@@ -307,12 +311,25 @@ fn map_ids(pid: i32, ids: &[Extent]) -> Step<()> {
     Ok(())
 }
 
-pub(crate) fn join_cgroups(pid: i32, cgroups: &[OwnedFd]) -> Step<()> {
-    let pid = pid.to_string();
-    for cgroup in cgroups {
-        rustix::io::write(cgroup, pid.as_bytes()).doing(|| "join a cgroup".into())?;
+/// In the child: enters the cgroups it was not born into. A process that moves itself, alone, by way
+/// of `tasks`, spares the machine the lock that moving another takes.
+pub(crate) fn join_cgroups(request: &MakeRequest, parts: &Parts) {
+    if parts.birthplace().is_some() {
+        return;
     }
-    Ok(())
+    for cgroup in &parts.cgroups {
+        if let Err(error) = rustix::io::write(cgroup, b"0").doing(|| "join a cgroup".into()) {
+            give_up(request, &parts.link, error);
+        }
+    }
+}
+
+/// In the child: says why there will be no sandbox, and leaves.
+fn give_up(request: &MakeRequest, link: &OwnedFd, error: StepError) -> ! {
+    let failure = Refused { ticket: request.ticket, errno: error.errno(), step: error.step };
+    let preamble = Preamble { generation: 0, version: String::new(), failure: Some(failure), missing: vec![] };
+    serve::write_preamble(link, &preamble).ok();
+    exit(4)
 }
 
 /// What a set-up hands to the agent: where refused calls are heard of, and what is missing.
@@ -345,13 +362,7 @@ pub(crate) fn become_agent(
             serve::serve_forever(link, listener, refusals, preamble);
             exit(0)
         }
-        Err(error) => {
-            let failure = Refused { ticket: request.ticket, errno: error.errno(), step: error.step };
-            let preamble =
-                Preamble { generation: 0, version: String::new(), failure: Some(failure), missing: vec![] };
-            serve::write_preamble(&link, &preamble).ok();
-            exit(4)
-        }
+        Err(error) => give_up(request, &link, error),
     }
 }
 

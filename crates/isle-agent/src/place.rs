@@ -77,7 +77,9 @@ impl Private {
 
     fn real<'a>(&self, path: &'a [u8]) -> Cow<'a, [u8]> {
         let Directories { workspace, home, tmp } = &self.directories;
-        for (guest, real) in [(&b"/workspace"[..], workspace), (SANDBOX_HOME.as_bytes(), home), (b"/tmp", tmp)] {
+        for (guest, real) in
+            [(&b"/workspace"[..], workspace), (SANDBOX_HOME.as_bytes(), home), (b"/tmp", tmp)]
+        {
             if let Some(rest) = path.strip_prefix(guest)
                 && (rest.is_empty() || rest.starts_with(b"/"))
             {
@@ -110,7 +112,8 @@ impl Private {
         let Some(at) = entry.iter().position(|&byte| byte == b'=') else { return entry.to_vec() };
         let (name, value) = (&entry[..at], &entry[at + 1..]);
         let value = if name.ends_with(b"PATH") {
-            let parts: Vec<Cow<'_, [u8]>> = value.split(|&byte| byte == b':').map(|part| self.real(part)).collect();
+            let parts: Vec<Cow<'_, [u8]>> =
+                value.split(|&byte| byte == b':').map(|part| self.real(part)).collect();
             parts.join(&b':')
         } else {
             self.real(value).into_owned()

@@ -75,16 +75,18 @@ impl Server {
         let directories = match (request.tier, &request.directories) {
             (MakeTier::Process, Some(directories)) => directories,
             (MakeTier::Process, None) | (MakeTier::Container, _) => {
-                return Err(io::Error::from_raw_os_error(libc::EINVAL)).doing(|| "find the private directories".into());
+                return Err(io::Error::from_raw_os_error(libc::EINVAL))
+                    .doing(|| "find the private directories".into());
             }
         };
         let parts = Parts::split(request, descriptors)?;
         let (go_read, go_write) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).doing(|| "make a pipe".into())?;
         // SAFETY: this process has one thread.
-        match unsafe { clone_process(0) }.doing(|| "fork".into())? {
+        match unsafe { clone_process(0, parts.birthplace()) }.doing(|| "fork".into())? {
             Cloned::Child => {
                 drop(go_write);
+                join_cgroups(request, &parts);
                 become_agent(request, parts.link, parts.listener, go_read, |go| {
                     // Too large a file is an error of the one write, not the end of the agent.
                     // SAFETY: SIG_IGN is a valid disposition for this signal.
@@ -96,8 +98,6 @@ impl Server {
             }
             Cloned::Parent { pid, pidfd } => {
                 drop(go_read);
-                // The child sees the pipe end without the word and leaves, should this fail.
-                join_cgroups(pid, &parts.cgroups)?;
                 rustix::io::write(&go_write, b"+").doing(|| "let the sandbox go on".into())?;
                 Ok((pid, pidfd))
             }

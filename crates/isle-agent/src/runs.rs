@@ -98,9 +98,15 @@ impl Runs {
         self.living().into_iter().find(|run| run.pid == pid)
     }
 
-    /// The living run a tag belongs to.
+    /// The living run a tag belongs to: of several the last, see [`Runs::passed_on_tag`].
     pub(crate) fn by_tag(&self, tag: Tag) -> Option<Rc<Run>> {
-        self.living().into_iter().find(|run| run.tree.tag() == Some(tag))
+        self.living().into_iter().filter(|run| run.tree.tag() == Some(tag)).max_by_key(|run| run.started)
+    }
+
+    /// Whether the tag of a run that is being wound up belongs to a later run by now.
+    pub(crate) fn passed_on_tag(&self, run: &Run) -> bool {
+        let later = |other: &Run| other.tree.tag() == run.tree.tag() && other.started > run.started;
+        run.tree.tag().is_some() && self.by_id.borrow().values().any(|other| later(other))
     }
 
     /// Runs whose first process has not been reaped, or that are still being wound up.

@@ -302,7 +302,9 @@ fn end_all(reach: Reach, program: i32) -> Ending {
     let mut note = |ended: Ended| {
         if ended.pid == program {
             own = ended.ending;
-        } else if libc::WIFSIGNALED(ended.ending.status) && libc::WTERMSIG(ended.ending.status) == libc::SIGKILL {
+        } else if libc::WIFSIGNALED(ended.ending.status)
+            && libc::WTERMSIG(ended.ending.status) == libc::SIGKILL
+        {
             others += 1;
         }
     };

@@ -57,7 +57,13 @@ fn processes() -> Vec<i32> {
 
 /// The living processes of a run. One that cannot be looked at (an unreadable program) counts when
 /// no other tag claims it: it is better to end a stranger than to leave one behind.
-fn members(tag: Tag, others: &[Tag]) -> Vec<i32> {
+fn members(agent: &Shared, run: &Run, tag: Tag) -> Vec<i32> {
+    // The kernel gives the number of a namespace that is gone to the next one. A later run with this
+    // run's tag therefore proves that nobody of this run is left; who has the tag now is of that run.
+    if agent.runs.passed_on_tag(run) {
+        return Vec::new();
+    }
+    let others = other_tags(agent, tag);
     processes()
         .into_iter()
         .filter(|&pid| !is_zombie(pid))
@@ -71,8 +77,8 @@ fn is_zombie(pid: i32) -> bool {
 }
 
 /// Signals every process with a tag; returns how many there were.
-fn signal_tagged(tag: Tag, others: &[Tag], signal: i32) -> usize {
-    let members = members(tag, others);
+fn signal_tagged(agent: &Shared, run: &Run, tag: Tag, signal: i32) -> usize {
+    let members = members(agent, run, tag);
     for &pid in &members {
         // SAFETY: plain numbers; a process that is gone meanwhile is no error.
         unsafe { libc::kill(pid, signal) };
@@ -83,20 +89,20 @@ fn signal_tagged(tag: Tag, others: &[Tag], signal: i32) -> usize {
 /// Ends every process with a tag. Stopping all of them first keeps a fork bomb from outrunning the
 /// killing: stopped processes hold their places below the limit on processes. Returns how many
 /// were found at first.
-async fn end_tagged(tag: Tag, others: &[Tag]) -> u32 {
-    let first = members(tag, others).len();
+async fn end_tagged(agent: &Shared, run: &Run, tag: Tag) -> u32 {
+    let first = members(agent, run, tag).len();
     if first == 0 {
         return 0;
     }
     let mut stopped = 0;
     for _ in 0..8 {
-        let now = signal_tagged(tag, others, libc::SIGSTOP);
+        let now = signal_tagged(agent, run, tag, libc::SIGSTOP);
         if now == stopped {
             break;
         }
         stopped = now;
     }
-    while signal_tagged(tag, others, libc::SIGKILL) > 0 {
+    while signal_tagged(agent, run, tag, libc::SIGKILL) > 0 {
         // Killed processes need a moment to go; the reaper runs meanwhile.
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -111,7 +117,7 @@ fn other_tags(agent: &Shared, own: Tag) -> Vec<Tag> {
 pub(crate) async fn end(agent: &Shared, run: &Run) {
     match &run.tree {
         Tree::Tagged(tag) => {
-            end_tagged(*tag, &other_tags(agent, *tag)).await;
+            end_tagged(agent, run, *tag).await;
         }
         Tree::Supervised(supervisor) => {
             supervisor.end();
@@ -137,12 +143,11 @@ async fn gone(run: &Run) {
 pub(crate) async fn end_leftovers(agent: &Shared, run: &Run) -> u32 {
     match &run.tree {
         Tree::Tagged(tag) => {
-            let others = other_tags(agent, *tag);
             // Being everyone's last parent, without a child the agent knows that nobody is left.
-            if others.is_empty() && has_no_children() {
+            if has_no_children() {
                 return 0;
             }
-            end_tagged(*tag, &others).await
+            end_tagged(agent, run, *tag).await
         }
         Tree::Supervised(_) => run.state.borrow().leftovers,
     }
@@ -152,7 +157,7 @@ pub(crate) async fn end_leftovers(agent: &Shared, run: &Run) -> u32 {
 pub(crate) fn signal_all(agent: &Shared, run: &Run, signal: i32) {
     match &run.tree {
         Tree::Tagged(tag) => {
-            signal_tagged(*tag, &other_tags(agent, *tag), signal);
+            signal_tagged(agent, run, *tag, signal);
         }
         Tree::Supervised(supervisor) => supervisor.signal_all(signal),
     }

@@ -8,7 +8,7 @@ use minicbor::{Decode, Encode};
 #[derive(Debug, Clone, Encode, Decode)]
 pub enum ForkRequest {
     /// Make a sandbox. Descriptors: the stream to the agent, then a listening-to-be socket when
-    /// `has_listener`, then one `cgroup.procs` per cgroup, then the volume's loop device when it is
+    /// `has_listener`, then one `tasks` per cgroup (or the directory of the one cgroup of the unified tree), then the volume's loop device when it is
     /// on one. Answered with [`ForkReply::Made`].
     #[n(0)]
     Make(#[n(0)] Box<MakeRequest>),

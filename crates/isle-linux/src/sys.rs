@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// What failed, and how the kernel said so.
 #[derive(Debug, thiserror::Error)]
@@ -93,19 +93,36 @@ pub enum Cloned {
     },
 }
 
-/// Forks with namespace flags.
+/// Forks with namespace flags, into a cgroup of the unified tree when one is given: born there, the
+/// process never has to be moved, which would make the whole machine wait for a moment.
 ///
 /// # Safety
 /// The calling process must have a single thread: the child gets a copy of its memory, and a lock
 /// held by another thread would stay locked there for ever.
-pub unsafe fn clone_process(flags: libc::c_int) -> io::Result<Cloned> {
+pub unsafe fn clone_process(flags: libc::c_int, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Cloned> {
     let mut pidfd: RawFd = -1;
-    let flags = libc::c_long::from(flags | libc::CLONE_PIDFD | libc::SIGCHLD);
-    // SAFETY: without CLONE_VM the child runs on a copy of this very stack, so a null stack is
-    // right; `pidfd` outlives the call; the caller vouches for the single thread.
-    let pid = check(unsafe {
-        libc::syscall(libc::SYS_clone, flags, 0, std::ptr::from_mut(&mut pidfd), 0, 0)
-    })?;
+    let flags = flags | libc::CLONE_PIDFD;
+    let pid = match cgroup {
+        // SAFETY: without CLONE_VM the child runs on a copy of this very stack, so a null stack is
+        // right; `pidfd` outlives the call; the caller vouches for the single thread.
+        None => check(unsafe {
+            let flags = libc::c_long::from(flags | libc::SIGCHLD);
+            libc::syscall(libc::SYS_clone, flags, 0, std::ptr::from_mut(&mut pidfd), 0, 0)
+        })?,
+        Some(cgroup) => {
+            const INTO_CGROUP: u64 = 0x2_0000_0000;
+            // SAFETY: plain data for which zero is a valid value.
+            let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
+            arguments.flags = u64::from(flags.unsigned_abs()) | INTO_CGROUP;
+            arguments.pidfd = std::ptr::from_mut(&mut pidfd).addr() as u64;
+            arguments.exit_signal = u64::from(libc::SIGCHLD.unsigned_abs());
+            arguments.cgroup = u64::from(cgroup.as_raw_fd().unsigned_abs());
+            // SAFETY: as above; the kernel reads the arguments during the call.
+            check(unsafe {
+                libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<libc::clone_args>())
+            })?
+        }
+    };
     if pid == 0 {
         return Ok(Cloned::Child);
     }

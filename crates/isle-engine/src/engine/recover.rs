@@ -132,7 +132,11 @@ impl Inner {
         let found = if row.state == SandboxState::Failed.as_str() {
             Found::Dead
         } else {
-            backend.reconnect(id, &sandbox.spec, &row.anchor).await?
+            // Whoever cannot be spoken to is of no use to anybody: the next call builds it anew.
+            backend.reconnect(id, &sandbox.spec, &row.anchor).await.unwrap_or_else(|error| {
+                tracing::warn!(sandbox = %name, %error, "the sandbox could not be taken over");
+                Found::Dead
+            })
         };
         let alive = match found {
             Found::Alive(created) => match self.connect(&sandbox, created, Made::Earlier).await {

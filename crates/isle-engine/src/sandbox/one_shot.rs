@@ -29,7 +29,7 @@ impl Drop for OneShotGuard {
     fn drop(&mut self) {
         let (inner, sandbox) = (Arc::clone(&self.inner), Arc::clone(&self.sandbox));
         sandbox.set_state(SandboxState::Destroying);
-        // Outside a runtime nothing can be awaited; the next start finds the record and cleans up.
+        // Outside a runtime nothing can be awaited; the next start sweeps it away.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             self.inner.tasks.spawn_on(async move { inner.remove_one_shot(&sandbox).await }, &runtime);
         }
@@ -51,7 +51,7 @@ impl Inner {
             let mut sandbox = Sandbox::new(id, name, stored, Arc::clone(&backend), wall_clock_ms());
             sandbox.programs = inner.fleet.programs_of(backend.name(), &sandbox.spec.image);
             let sandbox = Arc::new(sandbox);
-            inner.journal.sandbox_creating(&sandbox)?;
+            // Not written down: it dies with the engine, and the next one sweeps away what nobody knows.
             inner.fleet.put_one_shot(Arc::clone(&sandbox));
             let guard = OneShotGuard { inner: Arc::clone(&inner), sandbox };
             let created = backend.create(&guard.sandbox.id, &guard.sandbox.spec).await?;
@@ -62,15 +62,8 @@ impl Inner {
     }
 
     async fn remove_one_shot(&self, sandbox: &Sandbox) {
-        match sandbox.backend.destroy(&sandbox.id, Keep::Nothing).await {
-            Ok(()) => {
-                if let Err(error) = self.journal.sandbox_removed(sandbox) {
-                    tracing::warn!(id = %sandbox.id, %error, "the record of a one-shot could not be removed");
-                }
-            }
-            Err(error) => {
-                tracing::warn!(id = %sandbox.id, %error, "a one-shot could not be removed; the next start tries again");
-            }
+        if let Err(error) = sandbox.backend.destroy(&sandbox.id, Keep::Nothing).await {
+            tracing::warn!(id = %sandbox.id, %error, "a one-shot could not be removed; the next start tries again");
         }
         self.fleet.take_out_one_shot(&sandbox.id);
     }

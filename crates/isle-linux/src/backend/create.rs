@@ -93,10 +93,7 @@ async fn try_make(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec) -> Res
         Tier::Container => None,
         Tier::Process => Some(inner.places.prepare(id, volume, outside(&slot.ids(), SANDBOX_ID))?),
     };
-    let cgroups = inner
-        .cgroups
-        .create(id.as_str(), &spec.limits)
-        .map_err(|error| failed("make the sandbox's cgroups", error))?;
+    let cgroups = make_cgroups(inner, id, spec).await?;
     let (ours, theirs) = StdUnixStream::pair().map_err(|error| failed("make a socket pair", error))?;
     let listener = named
         .then(|| inner.records.bind_socket(id))
@@ -133,6 +130,15 @@ async fn try_make(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec) -> Res
             Err(error)
         }
     }
+}
+
+/// Makes the sandbox's cgroups, on a thread that may wait for the kernel.
+async fn make_cgroups(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec) -> Result<Vec<OwnedFd>> {
+    let (inner, id, limits, lifetime) = (inner.clone(), id.clone(), spec.limits.clone(), spec.lifetime);
+    tokio::task::spawn_blocking(move || inner.cgroups.create(id.as_str(), &limits, lifetime))
+        .await
+        .map_err(Error::internal)?
+        .map_err(|error| failed("make the sandbox's cgroups", error))
 }
 
 fn request(

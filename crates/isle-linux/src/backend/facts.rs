@@ -198,7 +198,7 @@ fn try_user_namespace() -> Result<(), (String, String)> {
         "sudo sysctl user.max_user_namespaces=15000 kernel.unprivileged_userns_clone=1"
     };
     // SAFETY: the child only makes two system calls and leaves; it touches no lock or allocator.
-    let cloned = unsafe { crate::sys::clone_process(libc::CLONE_NEWUSER) };
+    let cloned = unsafe { crate::sys::clone_process(libc::CLONE_NEWUSER, None) };
     match cloned {
         Ok(Cloned::Child) => {
             // AppArmor lets the namespace be made and then takes its capabilities: try one.

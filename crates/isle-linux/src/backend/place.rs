@@ -13,8 +13,8 @@ use std::time::Duration;
 use isle_engine::values::{SandboxId, SandboxName};
 use isle_engine::{Code, Error, Result};
 
-use super::remove_tree::remove_tree;
 use super::failed;
+use super::remove_tree::remove_tree;
 use crate::request::Directories;
 
 /// Where the directories of a root daemon are. Not below `/var/tmp`: what is there is cleaned up by age.
@@ -70,7 +70,8 @@ impl Places {
         };
         make().map_err(|error| match error.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT) => {
-                Error::new(Code::NoSpace, format!("the host's disk is full: {error}")).next("free disk space on the host")
+                Error::new(Code::NoSpace, format!("the host's disk is full: {error}"))
+                    .next("free disk space on the host")
             }
             _ => failed("make the sandbox's directories", error),
         })
@@ -104,7 +105,9 @@ impl Places {
 
     /// Removes the directories of a sandbox, but not those of its volume.
     pub(super) async fn remove(&self, id: &SandboxId) -> Result<()> {
-        remove_patiently(self.path(id)).await.map_err(|error| failed("remove the sandbox's directories", error))
+        remove_patiently(self.path(id))
+            .await
+            .map_err(|error| failed("remove the sandbox's directories", error))
     }
 
     /// Removes a volume.

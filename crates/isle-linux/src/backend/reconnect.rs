@@ -3,22 +3,30 @@
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use isle_engine::backend::{Created, Found, SandboxSpec};
 use isle_engine::values::SandboxId;
-use isle_engine::Result;
+use isle_engine::{Error, Result};
 use tokio::net::UnixStream;
 
 use super::alive::Holding;
 use super::{Inner, create, link, report};
 use crate::sys::check;
 
+/// How long a living agent may take to introduce itself.
+const FIRST_WORDS: Duration = Duration::from_secs(10);
+
 pub(super) async fn reconnect(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec) -> Result<Found> {
     let (Some(record), Ok(mut stream)) = (inner.records.read(id), inner.records.connect(id).await) else {
         return Ok(Found::Dead);
     };
     let Some(process) = peer_process(&stream) else { return Ok(Found::Dead) };
-    let welcome = link::read_preamble(&mut stream).await?;
+    // An agent that accepts but does not speak must not hold up the start of a daemon.
+    let Ok(welcome) = tokio::time::timeout(FIRST_WORDS, link::read_preamble(&mut stream)).await else {
+        return Err(Error::internal("the sandbox's agent does not speak"));
+    };
+    let welcome = welcome?;
     let holding = Holding {
         process: Arc::new(process),
         tier: spec.tier,

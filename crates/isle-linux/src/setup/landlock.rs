@@ -88,7 +88,12 @@ impl Ruleset {
         if version < 6 {
             return Ok(None);
         }
-        Self::make(RulesetAttributes { handled_fs: 0, handled_net: 0, scoped: 3 }, 24, version).map(Some)
+        // Moving files between directories is denied by every set that does not say otherwise.
+        let moving = Rights(1 << 13);
+        let attributes = RulesetAttributes { handled_fs: moving.0, handled_net: 0, scoped: 3 };
+        let mut rules = Self::make(attributes, 24, version)?;
+        rules.allow(c"/", moving)?;
+        Ok(Some(rules))
     }
 
     fn make(attributes: RulesetAttributes, size: usize, version: u32) -> io::Result<Self> {

@@ -56,7 +56,8 @@ pub fn enter(
     prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0).doing(|| "set no-new-privileges".into())?;
     let workspace = c_string(directories.workspace.to_vec()).doing(|| "read the workspace's path".into())?;
     rustix::process::chdir(&workspace).doing(|| "enter the workspace".into())?;
-    let command = rules(directories, Audience::Command).doing(|| "prepare the file rules of commands".into())?;
+    let command =
+        rules(directories, Audience::Command).doing(|| "prepare the file rules of commands".into())?;
     let scope = Ruleset::scope_only().doing(|| "prepare the scope of a run".into())?;
     if scope.is_none() {
         missing.push(("landlock_scopes", "needs Linux 6.12".into()));

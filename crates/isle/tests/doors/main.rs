@@ -3,13 +3,22 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
+mod access;
+mod bad_input;
 mod code;
+mod copy;
 mod ends;
 mod exec;
 mod files;
 #[path = "../harness/mod.rs"]
-#[expect(dead_code, unused_imports, reason = "shared with the other end-to-end tests, which use the rest")]
+#[expect(dead_code, reason = "shared with the other end-to-end tests, which use the rest")]
 mod harness;
 mod jobs;
+mod lifecycle;
+mod limits;
+mod mcp;
 mod output;
 mod paths;
+mod records;
+mod run;
+mod terminal;

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use isle_engine::backend::{Limits, Usage};
+use isle_engine::backend::{Lifetime, Limits, Usage};
 
 pub(super) use detect::detect;
 
@@ -50,10 +50,11 @@ impl Cgroups {
         }
     }
 
-    /// Makes the cgroups of a sandbox; returns what to write its first pid to.
-    pub(super) fn create(&self, id: &str, limits: &Limits) -> io::Result<Vec<OwnedFd>> {
+    /// Makes the cgroups of a sandbox; returns what its first process enters them by. CPU time of a
+    /// one-shot is known from its only run, so it is not accounted here.
+    pub(super) fn create(&self, id: &str, limits: &Limits, lifetime: Lifetime) -> io::Result<Vec<OwnedFd>> {
         let made = match self {
-            Self::V1(trees) => trees.create(id, limits),
+            Self::V1(trees) => trees.create(id, limits, lifetime),
             Self::V2(tree) => tree.create(id, limits),
             Self::Absent { .. } => return Ok(Vec::new()),
         };
@@ -99,21 +100,16 @@ impl Cgroups {
         }
     }
 
-    /// Kills what is still in a sandbox's cgroups and removes them.
+    /// Kills what is still in a sandbox's cgroups and removes them. On a thread of its own: the
+    /// kernel makes whoever touches cgroups wait for each other.
     pub(super) async fn remove(&self, id: &str) -> io::Result<()> {
-        for directory in self.directories(id) {
-            let mut tries = 0;
-            while let Err(error) = remove_directory(&directory) {
-                if error.raw_os_error() != Some(libc::EBUSY) || tries > 500 {
-                    return Err(error);
-                }
-                tries += 1;
-                kill_members(&directory);
-                // A killed process leaves its cgroup when it is reaped, which nothing announces on v1.
-                tokio::time::sleep(Duration::from_millis(if tries < 20 { 1 } else { 10 })).await;
-            }
+        let directories = self.directories(id);
+        if directories.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        tokio::task::spawn_blocking(move || directories.iter().try_for_each(|directory| empty_and_remove(directory)))
+            .await
+            .map_err(io::Error::other)?
     }
 
     fn remove_now(&self, id: &str) {
@@ -145,6 +141,20 @@ impl Cgroups {
             Self::Absent { .. } => {}
         }
     }
+}
+
+fn empty_and_remove(directory: &Path) -> io::Result<()> {
+    let mut tries = 0;
+    while let Err(error) = remove_directory(directory) {
+        if error.raw_os_error() != Some(libc::EBUSY) || tries > 500 {
+            return Err(error);
+        }
+        tries += 1;
+        kill_members(directory);
+        // A killed process leaves its cgroup when it is reaped, which nothing announces on v1.
+        std::thread::sleep(Duration::from_millis(if tries < 20 { 1 } else { 10 }));
+    }
+    Ok(())
 }
 
 fn remove_directory(path: &Path) -> io::Result<()> {
@@ -185,10 +195,6 @@ fn number(path: PathBuf) -> Option<u64> {
 fn field(path: PathBuf, name: &str) -> Option<u64> {
     let text = fs::read_to_string(path).ok()?;
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
-}
-
-fn open_members(directory: &Path) -> io::Result<OwnedFd> {
-    Ok(fs::OpenOptions::new().write(true).open(directory.join("cgroup.procs"))?.into())
 }
 
 /// CPU time per period for a number of CPUs, in microseconds of a 100 ms period.

@@ -5,9 +5,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use isle_engine::backend::{Limits, Usage};
+use isle_engine::backend::{Lifetime, Limits, Usage};
 
-use super::{Holds, cpu_quota, field, number, open_members};
+use super::{Holds, cpu_quota, field, number};
 
 /// Our directory in each controller's tree that may be written.
 #[derive(Debug)]
@@ -48,9 +48,14 @@ impl Trees {
         self.bases().map(|base| base.join(id)).collect()
     }
 
-    pub(super) fn create(&self, id: &str, limits: &Limits) -> io::Result<Vec<OwnedFd>> {
+    pub(super) fn create(&self, id: &str, limits: &Limits, lifetime: Lifetime) -> io::Result<Vec<OwnedFd>> {
+        let accounts = self.cpuacct.as_ref().filter(|base| self.cpu.as_ref() != Some(base));
         let mut members = Vec::new();
-        for directory in self.directories(id) {
+        for base in self.bases() {
+            if lifetime == Lifetime::OneShot && accounts == Some(base) {
+                continue;
+            }
+            let directory = base.join(id);
             if let Err(error) = fs::create_dir(&directory) {
                 if error.kind() != io::ErrorKind::NotFound {
                     return Err(error);
@@ -58,7 +63,7 @@ impl Trees {
                 // The base was removed by a daemon that ended meanwhile.
                 fs::create_dir_all(&directory)?;
             }
-            members.push(open_members(&directory)?);
+            members.push(fs::OpenOptions::new().write(true).open(directory.join("tasks"))?.into());
         }
         self.set_limits(id, limits)?;
         Ok(members)

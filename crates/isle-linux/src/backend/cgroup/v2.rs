@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use isle_engine::backend::{Limits, Usage};
 
-use super::{Holds, cpu_quota, field, number, open_members};
+use super::{Holds, cpu_quota, field, number};
 
 /// Our directory in the unified tree, with the controllers it was given.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Tree {
         let directory = self.directory(id);
         fs::create_dir(&directory)?;
         self.set_limits(id, limits)?;
-        Ok(vec![open_members(&directory)?])
+        Ok(vec![fs::File::open(&directory)?.into()])
     }
 
     pub(super) fn set_limits(&self, id: &str, limits: &Limits) -> io::Result<()> {

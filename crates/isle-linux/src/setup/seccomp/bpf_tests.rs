@@ -11,7 +11,7 @@ fn errno(number: i32) -> u32 {
 }
 
 fn run(program: &[Instruction], arch: u32, number: i64, arguments: [u64; 3]) -> u32 {
-    let mut data = vec![0u8; 64];
+    let mut data = [0u8; 64];
     data[0..4].copy_from_slice(&u32::try_from(number).unwrap().to_ne_bytes());
     data[4..8].copy_from_slice(&arch.to_ne_bytes());
     for (index, argument) in arguments.iter().enumerate() {
