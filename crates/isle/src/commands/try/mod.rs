@@ -45,6 +45,10 @@ pub(super) async fn walk(context: &Context) -> Result<ExitCode> {
     walked?;
     removed?;
     stage.note("The sandbox is gone again.");
+    if downgrade == Downgrade::Needed {
+        stage.warn("To go on like this outside of `isle try`, say so: put `allow_downgrade = true` into");
+        stage.warn("~/.config/isle/config.toml, then `isle restart`. Reports will name what is missing.");
+    }
     snippets::show(&mut stage);
     if context.form == Form::Json {
         print_json(&stage.record());
@@ -117,7 +121,7 @@ async fn commands(client: &Client, stage: &mut Stage) -> Result<()> {
 }
 
 async fn denials(client: &Client, stage: &mut Stage) -> Result<()> {
-    let connect = "(exec 3<>/dev/tcp/1.1.1.1/443) 2>&1 && echo connected || echo 'no way out: a sandbox has loopback and nothing else'";
+    let connect = "(exec 3<>/dev/tcp/192.0.2.1/443) 2>&1 && echo connected || echo 'no way out: a sandbox has loopback and nothing else'";
     bash(client, stage, "Try to reach the Internet", connect).await?;
     let read = "cat /etc/shadow; ls /root /home /var/lib/isle; mount -t tmpfs none /mnt";
     shell(client, stage, "Try to read the host and to mount something", read, json!({})).await
