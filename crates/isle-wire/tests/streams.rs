@@ -1,4 +1,5 @@
 //! The protocol over a real pair of sockets.
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
 use isle_wire::{
     Frame, FrameError, Hello, MAX_FRAME, Mux, Request, Side, read_frame, write_frame, write_message,

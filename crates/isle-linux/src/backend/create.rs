@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::Arc;
 
-use isle_engine::backend::{Created, Lifetime, SandboxSpec, Tier};
+use isle_engine::backend::{Created, Keep, Lifetime, SandboxSpec, Tier};
 use isle_engine::values::SandboxId;
 use isle_engine::{Code, Error, Result};
 use isle_wire::Welcome;
@@ -66,9 +66,19 @@ pub(super) fn look_after_volume(inner: &Arc<Inner>, id: &SandboxId, spec: &Sandb
 
 /// Makes a sandbox from nothing; leaves nothing when it fails.
 pub(super) async fn make(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec) -> Result<Fresh> {
+    let made = try_make_or_undo(inner, id, spec).await;
+    match &made {
+        // The fork server died under the request; the next one has not done anything for it yet.
+        Err(error) if error.code == Code::SandboxFailed => try_make_or_undo(inner, id, spec).await,
+        _ => made,
+    }
+}
+
+async fn try_make_or_undo(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec) -> Result<Fresh> {
     let made = try_make(inner, id, spec).await;
     if made.is_err() {
-        destroy::remains(inner, id).await.ok();
+        // Not only what remains: a fork server that died may have made the process before.
+        destroy::destroy(inner, id, Keep::Workspace).await.ok();
     }
     made
 }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use isle_engine::{Code, Error, Result};
@@ -49,6 +49,8 @@ pub(super) struct ForkServer {
     socket: Arc<AsyncFd<OwnedFd>>,
     waiting: Arc<Mutex<HashMap<u64, oneshot::Sender<Answer>>>>,
     next_ticket: AtomicU64,
+    /// It no longer answers. Known before the kernel says that the process has ended.
+    lost: Arc<AtomicBool>,
     child: Mutex<Child>,
 }
 
@@ -79,6 +81,7 @@ impl ForkServer {
             socket: Arc::new(socket),
             waiting: Arc::default(),
             next_ticket: AtomicU64::new(1),
+            lost: Arc::default(),
             child: Mutex::new(child),
         };
         if rootless {
@@ -93,7 +96,7 @@ impl ForkServer {
             (ForkReply::Ready, _) => {}
             (other, _) => return Err(Error::internal(format!("the fork server said {other:?}"))),
         }
-        tokio::spawn(listen(server.socket.clone(), server.waiting.clone()));
+        tokio::spawn(listen(server.socket.clone(), server.waiting.clone(), server.lost.clone()));
         Ok(server)
     }
 
@@ -170,7 +173,7 @@ impl ForkServer {
     /// Whether it still runs.
     pub(super) fn is_alive(&self) -> bool {
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
-        matches!(child.try_wait(), Ok(None))
+        !self.lost.load(Ordering::Acquire) && matches!(child.try_wait(), Ok(None))
     }
 
     /// Ends it; sandboxes stay.
@@ -202,7 +205,10 @@ impl ForkServer {
                 Ok(rustix::net::sendmsg(socket, &slices, &mut ancillary, SendFlags::NOSIGNAL)?)
             })
             .await;
-        sent.map(drop).map_err(|_| gone())
+        sent.map(drop).map_err(|_| {
+            self.lost.store(true, Ordering::Release);
+            gone()
+        })
     }
 }
 
@@ -244,7 +250,11 @@ fn spawn(control: &OwnedFd, state: &Path, scratch: &Path, argument: Option<&str>
 }
 
 /// Hands every reply to whoever holds its ticket, until the fork server is gone.
-async fn listen(socket: Arc<AsyncFd<OwnedFd>>, waiting: Arc<Mutex<HashMap<u64, oneshot::Sender<Answer>>>>) {
+async fn listen(
+    socket: Arc<AsyncFd<OwnedFd>>,
+    waiting: Arc<Mutex<HashMap<u64, oneshot::Sender<Answer>>>>,
+    lost: Arc<AtomicBool>,
+) {
     while let Ok((reply, descriptor)) = receive(&socket).await {
         let ticket = match &reply {
             ForkReply::Made(made) => made.ticket,
@@ -258,6 +268,7 @@ async fn listen(socket: Arc<AsyncFd<OwnedFd>>, waiting: Arc<Mutex<HashMap<u64, o
             sender.send((reply, descriptor)).ok();
         }
     }
+    lost.store(true, Ordering::Release);
     // Dropping the senders tells everyone who waits.
     waiting.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }

@@ -123,6 +123,11 @@ impl Inner {
         if let Some(server) = living(kept) {
             return Ok(server);
         }
+        let old = kept.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(old) = old {
+            // It may be on its way out still; nothing of it stays.
+            old.stop();
+        }
         let server = Arc::new(ForkServer::start(mode, &self.records.state(), &self.records.scratch()).await?);
         *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(server.clone());
         Ok(server)

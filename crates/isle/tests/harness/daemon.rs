@@ -223,7 +223,9 @@ impl TestDaemon {
 
     /// Whatever happened before: no sandbox, no daemon.
     fn clean_up(&mut self) -> Result<(), String> {
-        if self.child.is_none() {
+        // Ended by somebody else, as by a test of the end.
+        let ended = self.child.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None)));
+        if ended {
             // A daemon somebody else started on this state would be in our way.
             finish(&mut self.isle(&["stop"]));
             self.try_launch()?;

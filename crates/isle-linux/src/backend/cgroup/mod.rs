@@ -118,14 +118,14 @@ impl Cgroups {
         }
     }
 
-    /// Sandboxes that have cgroups.
+    /// Sandboxes that have cgroups, in any tree: a daemon that died may have removed only some.
     pub(super) fn list(&self) -> Vec<String> {
-        let base = match self {
-            Self::V1(trees) => trees.any_base(),
-            Self::V2(tree) => Some(tree.base()),
-            Self::Absent { .. } => None,
+        let bases = match self {
+            Self::V1(trees) => trees.bases().cloned().collect(),
+            Self::V2(tree) => vec![tree.base()],
+            Self::Absent { .. } => Vec::new(),
         };
-        let entries = base.and_then(|base| fs::read_dir(base).ok()).into_iter().flatten().flatten();
+        let entries = bases.into_iter().filter_map(|base| fs::read_dir(base).ok()).flatten().flatten();
         entries
             .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
             .filter_map(|entry| entry.file_name().into_string().ok())

@@ -23,7 +23,7 @@ impl Trees {
         Holds { memory: self.memory.is_some(), pids: self.pids.is_some(), cpu: self.cpu.is_some() }
     }
 
-    fn bases(&self) -> impl Iterator<Item = &PathBuf> {
+    pub(super) fn bases(&self) -> impl Iterator<Item = &PathBuf> {
         let mut seen: Vec<&PathBuf> = Vec::new();
         for base in [&self.memory, &self.pids, &self.cpu, &self.cpuacct].into_iter().flatten() {
             // cpu and cpuacct are often one tree.
@@ -32,10 +32,6 @@ impl Trees {
             }
         }
         seen.into_iter()
-    }
-
-    pub(super) fn any_base(&self) -> Option<PathBuf> {
-        self.bases().next().cloned()
     }
 
     pub(super) fn remove_bases(&self) {

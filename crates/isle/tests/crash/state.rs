@@ -1,0 +1,164 @@
+//! State directories that cannot be used: taken, too new, damaged, full. Each is said with what to do,
+//! and nothing in them is touched.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Home, TestDaemon, finish};
+
+/// What `isle ls` says when the daemon it starts cannot start.
+fn refusal(home: &Home) -> Value {
+    let mut command = home.isle(&["--json", "ls"]);
+    let output = finish(command.env_remove("ISLE_NO_AUTOSTART"));
+    assert!(!output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    let error: Value = serde_json::from_str(&said).unwrap_or_else(|why| panic!("{why}: {said}"));
+    let error = error.get("error").unwrap_or(&error).clone();
+    assert!(!error["next_steps"].as_array().unwrap().is_empty(), "{error}");
+    error
+}
+
+fn database(home: &Home) -> std::path::PathBuf {
+    home.state_dir().join("isle.db")
+}
+
+#[test]
+fn a_second_daemon_on_the_same_state_is_refused_and_the_first_goes_on() {
+    let daemon = TestDaemon::start();
+    daemon.shell("box", "true");
+    let output = finish(&mut daemon.isle(&["serve", "--json"]));
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("ALREADY_EXISTS") && said.contains(&daemon.pid().to_string()), "{said}");
+    // Also with a socket of its own.
+    let private = daemon.home().path().join("private");
+    std::fs::create_dir(&private).unwrap();
+    std::fs::set_permissions(&private, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let socket = private.join("other.sock");
+    let output = finish(&mut daemon.isle(&["serve", "--socket", socket.to_str().unwrap()]));
+    assert!(!output.status.success() && !socket.exists());
+    assert_eq!(daemon.shell("box", "echo goes on"), "goes on\n");
+}
+
+#[test]
+fn state_of_a_newer_version_is_left_alone() {
+    let mut daemon = TestDaemon::start();
+    daemon.shell("box", "echo kept > file");
+    daemon.terminate();
+    let set_version = |change: i64| {
+        let connection = rusqlite::Connection::open(database(daemon.home())).unwrap();
+        let now: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+        connection.pragma_update(None, "user_version", now + change).unwrap();
+    };
+    set_version(1);
+    let error = refusal(daemon.home());
+    assert_eq!(error["code"], "STATE_TOO_NEW", "{error}");
+    assert!(error["next_steps"][0].as_str().unwrap().contains("newer"), "{error}");
+    set_version(-1);
+    daemon.launch();
+    assert_eq!(daemon.shell("box", "cat file"), "kept\n", "nothing was lost");
+}
+
+#[test]
+fn a_damaged_database_is_said_and_not_replaced() {
+    let mut daemon = TestDaemon::start();
+    daemon.shell("box", "echo kept > file");
+    daemon.terminate();
+    let path = database(daemon.home());
+    let good = std::fs::read(&path).unwrap();
+    for bad in [b"this is no database, whatever its name says".repeat(200), good[..good.len() / 2].to_vec()] {
+        std::fs::write(&path, &bad).unwrap();
+        if let Err(said) = daemon.try_launch() {
+            assert!(said.contains("\"code\"") && said.contains("next_steps"), "{said}");
+        } else {
+            // SQLite may find damage only where it reads; what it does not know it must not lose.
+            let output = finish(&mut daemon.isle(&["audit", "--verify"]));
+            assert!(!output.status.success(), "{output:?}");
+            daemon.terminate();
+        }
+        assert!(std::fs::read(&path).unwrap().starts_with(&bad[..64]), "the file is still what it was");
+    }
+    std::fs::write(&path, &good).unwrap();
+    daemon.launch();
+    assert_eq!(daemon.shell("box", "cat file"), "kept\n", "the sandbox is found again");
+}
+
+#[test]
+fn a_full_disk_is_said_and_passes() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let home = &disk.home;
+    let isle = |arguments: &[&str]| finish(home.isle(arguments).env_remove("ISLE_NO_AUTOSTART").env("ISLE_POOL_SIZE", "0"));
+    assert!(isle(&["exec", "box", "--", "sh", "-c", "echo kept > file"]).status.success());
+    let filler = home.state_dir().join("filler");
+    fill(&filler);
+    // Not one byte is left for a record: nothing may be run that could not be recorded.
+    let refused = isle(&["call", "exec", &json!({"sandbox": "box", "command": "echo ran >> file"}).to_string()]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("NO_SPACE"), "{refused:?}");
+    std::fs::remove_file(&filler).unwrap();
+    let after = isle(&["exec", "box", "--", "cat", "file"]);
+    assert_eq!(String::from_utf8_lossy(&after.stdout), "kept\n", "{after:?}");
+    let verified = isle(&["audit", "--verify"]);
+    assert!(verified.status.success(), "{verified:?}");
+    assert!(isle(&["rm", "--all", "--wipe"]).status.success());
+
+    // A daemon that cannot even begin says so.
+    assert!(isle(&["stop"]).status.success());
+    fill(&filler);
+    let refused = isle(&["ls"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.success() || said.contains("NO_SPACE"), "{refused:?}");
+    std::fs::remove_file(&filler).unwrap();
+    assert!(isle(&["stop"]).status.success());
+}
+
+fn fill(path: &Path) {
+    use std::io::Write;
+    let mut file = std::fs::File::create(path).unwrap();
+    for size in [1 << 20, 4096, 1] {
+        let chunk = vec![0; size];
+        while file.write_all(&chunk).is_ok() {}
+    }
+}
+
+/// A state directory on a disk of its own, gone with the test.
+struct SmallDisk {
+    home: Home,
+}
+
+impl SmallDisk {
+    fn mount() -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: only root can mount a small disk");
+            return None;
+        }
+        let home = Home::new();
+        std::fs::create_dir(home.state_dir()).unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=24m,mode=700", "tmpfs"])
+            .arg(home.state_dir())
+            .status()
+            .is_ok_and(|status| status.success());
+        if !mounted {
+            println!("skipped: a tmpfs cannot be mounted here");
+            return None;
+        }
+        Some(Self { home })
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        std::fs::remove_file(self.home.state_dir().join("filler")).ok();
+        for arguments in [&["rm", "--all", "--wipe"][..], &["stop"]] {
+            finish(&mut self.home.isle(arguments));
+        }
+        let unmounted = Command::new("umount").arg(self.home.state_dir()).status();
+        let unmounted = unmounted.is_ok_and(|status| status.success());
+        if !std::thread::panicking() {
+            assert!(unmounted, "something still uses the disk");
+        }
+    }
+}
