@@ -100,9 +100,12 @@ impl Private {
     pub(crate) fn environment(&self, environment: &[ByteVec]) -> Vec<ByteVec> {
         let mut result: Vec<ByteVec> = environment.iter().map(|entry| self.variable(entry).into()).collect();
         let Directories { workspace, tmp, .. } = &self.directories;
-        for (name, value) in [(&b"TMPDIR="[..], tmp), (b"ISLE_WORKSPACE=", workspace)] {
+        // Git takes a configuration of the host that it may not read for a reason to give up.
+        let added: [(&[u8], &[u8]); 3] =
+            [(b"TMPDIR=", tmp), (b"ISLE_WORKSPACE=", workspace), (b"GIT_CONFIG_NOSYSTEM=", b"1")];
+        for (name, value) in added {
             if !environment.iter().any(|entry| entry.starts_with(name)) {
-                result.push([name, &value[..]].concat().into());
+                result.push([name, value].concat().into());
             }
         }
         result

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::time::Duration;
 
 use isle_linux::request::Preamble;
 use isle_linux::setup::seccomp::Listener;
@@ -14,6 +15,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::LocalSet;
 
+use crate::family::has_no_children;
 use crate::runs::Runs;
 use crate::{files, place, reap, refusals, run, tree};
 
@@ -135,6 +137,11 @@ async fn end_runs(agent: &Shared) {
     }
     while let Some(run) = agent.runs.living().into_iter().find(|run| run.state.borrow().exit.is_none()) {
         tree::end(agent, &run).await;
+    }
+    while !has_no_children() {
+        tree::end_strangers(agent);
+        // Killed processes need a moment to go; the reaper runs meanwhile.
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 

@@ -78,6 +78,9 @@ pub(crate) fn shown(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }
 
+/// How often a path is resolved again that was disturbed.
+const RETRIES: u32 = 128;
+
 /// A directory to resolve from, and the path below it.
 pub(crate) struct Resolved<'a> {
     pub(crate) base: OwnedFd,
@@ -114,7 +117,16 @@ impl<'a> Resolved<'a> {
     }
 
     pub(crate) fn open_path(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
-        let file = rustix::fs::openat2(&self.base, path, flags | OFlags::CLOEXEC, Mode::empty(), self.flags)?;
+        let open = || rustix::fs::openat2(&self.base, path, flags | OFlags::CLOEXEC, Mode::empty(), self.flags);
+        // When something anywhere is renamed meanwhile, the kernel cannot tell where `..` leads, and says so.
+        let mut opened = open();
+        for _ in 0..RETRIES {
+            if opened.as_ref().err() != Some(&rustix::io::Errno::AGAIN) {
+                break;
+            }
+            opened = open();
+        }
+        let file = opened?;
         // Among the host's processes the agent may read about them, but not for a link of the guest's.
         if place::private().is_some() && rustix::fs::fstatfs(&file)?.f_type == rustix::fs::PROC_SUPER_MAGIC {
             return Err(io::Error::from_raw_os_error(libc::EXDEV));

@@ -101,7 +101,9 @@ async fn try_make(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec) -> Res
     };
     let directories = match spec.tier {
         Tier::Container => None,
-        Tier::Process => Some(inner.places.prepare(id, volume, outside(&slot.ids(), SANDBOX_ID))?),
+        Tier::Process => {
+            Some(inner.places.prepare(id, volume, outside(&slot.ids(spec.tier), SANDBOX_ID))?)
+        }
     };
     let cgroups = make_cgroups(inner, id, spec).await?;
     let (ours, theirs) = StdUnixStream::pair().map_err(|error| failed("make a socket pair", error))?;
@@ -159,7 +161,7 @@ fn request(
     prepared: &volume::Prepared,
 ) -> MakeRequest {
     let holds = inner.cgroups.holds();
-    let ids = slot.ids();
+    let ids = slot.ids(spec.tier);
     // Without ids of its own, the limit would count what else the daemon's user runs.
     let counts_processes = !holds.pids && !ids.is_empty();
     let tmpfs_bytes = if matches!(prepared.source, Volume::Memory) { spec.limits.disk.0 } else { 64 << 20 };
@@ -222,8 +224,15 @@ impl<'a> Slot<'a> {
     }
 
     /// The ids of the slot.
-    fn ids(&self) -> Vec<Extent> {
-        if self.number == NO_SLOT { Vec::new() } else { self.inner.ids.map(self.number) }
+    fn ids(&self, tier: Tier) -> Vec<Extent> {
+        if self.number == NO_SLOT {
+            return Vec::new();
+        }
+        let all = self.inner.ids.map(self.number);
+        match tier {
+            Tier::Container => all,
+            Tier::Process => self.inner.places.only_id(&all).into_iter().collect(),
+        }
     }
 
     fn keep(mut self) {

@@ -15,25 +15,38 @@ use isle_engine::{Code, Error, Result};
 
 use super::failed;
 use super::remove_tree::remove_tree;
-use crate::request::Directories;
+use crate::request::{Directories, Extent, outside};
+use crate::setup::SANDBOX_ID;
 
 /// Where the directories of a root daemon are. Not below `/var/tmp`: what is there is cleaned up by age.
 const ROOT_BASE: &str = "/var/lib";
 const VOLUMES: &str = "volumes";
 const WORKSPACE: &str = "workspace";
+/// Ids of a slot's range that nobody has inside a container.
+const FIRST_ID: u32 = 2000;
+const ID_COUNT: u32 = 60_000;
 
 /// All of them.
 #[derive(Debug)]
 pub(super) struct Places {
     base: PathBuf,
     root: bool,
+    /// Which id of a slot's range is this daemon's.
+    id: u32,
 }
 
 impl Places {
     /// `instance` is a name for this state directory and no other.
     pub(super) fn new(root: bool, state: &Path, instance: &str) -> Self {
         let base = if root { Path::new(ROOT_BASE).join(instance) } else { state.join("process") };
-        Self { base, root }
+        let number = instance.bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        Self { base, root, id: FIRST_ID + number % ID_COUNT }
+    }
+
+    /// The one id a sandbox has out of the range of its slot. Without namespaces between them, ids must
+    /// differ from those of another daemon's sandboxes as well, and daemons number slots alike.
+    pub(super) fn only_id(&self, range: &[Extent]) -> Option<Extent> {
+        outside(range, self.id).map(|outside| Extent { inside: SANDBOX_ID, outside, length: 1 })
     }
 
     fn path(&self, id: &SandboxId) -> PathBuf {

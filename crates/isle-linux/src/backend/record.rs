@@ -51,6 +51,12 @@ impl Records {
             let made = fs::DirBuilder::new().recursive(true).mode(0o711).create(directory);
             made.map_err(|error| failed(&format!("make {}", directory.display()), error))?;
         }
+        // A file system that was being made when an earlier daemon died; this daemon makes none yet.
+        for entry in fs::read_dir(records.state.join("images")).into_iter().flatten().flatten() {
+            if entry.path().extension() == Some("part".as_ref()) {
+                fs::remove_file(entry.path()).ok();
+            }
+        }
         Ok(records)
     }
 

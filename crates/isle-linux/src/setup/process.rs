@@ -29,8 +29,6 @@ const KILL_ORDER: &str = "300";
 pub struct Entered {
     /// Where refused calls are heard of.
     pub refusals: Listener,
-    /// What could not be set up: key and reason.
-    pub missing: Vec<(&'static str, String)>,
     /// What a command is confined to, on top of what the agent is: no `/proc`, no terminals but its own.
     pub command: Ruleset,
     /// Keeps the signals of one run inside that run; `None` where the kernel cannot.
@@ -45,7 +43,6 @@ pub fn enter(
     go: OwnedFd,
     filter: &[Instruction],
 ) -> Step<Entered> {
-    let mut missing = Vec::new();
     wait_for_parent(go)?;
     new_session()?;
     // Inherited by every command. Without the right to say so nothing is lost but the order.
@@ -59,14 +56,11 @@ pub fn enter(
     let command =
         rules(directories, Audience::Command).doing(|| "prepare the file rules of commands".into())?;
     let scope = Ruleset::scope_only().doing(|| "prepare the scope of a run".into())?;
-    if scope.is_none() {
-        missing.push(("landlock_scopes", "needs Linux 6.12".into()));
-    }
     rules(directories, Audience::Agent)
         .and_then(|rules| rules.enforce())
         .doing(|| "put the file rules in force".into())?;
     let refusals = seccomp::install(filter).doing(|| "install the system call filter".into())?;
-    Ok(Entered { refusals, missing, command, scope })
+    Ok(Entered { refusals, command, scope })
 }
 
 /// As root: becomes a host id that belongs to this sandbox alone. Otherwise there is no other id to

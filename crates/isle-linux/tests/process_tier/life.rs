@@ -11,11 +11,12 @@ const DAEMON: &str = r#"python3 -c '
 import os, time
 if os.fork() == 0:
     os.setsid()
-    if os.fork() == 0:
-        print(os.getpid(), flush=True)
+    daemon = os.fork()
+    if daemon == 0:
         null = os.open("/dev/null", os.O_RDWR)
         [os.dup2(null, number) for number in (0, 1, 2)]
         time.sleep(600)
+    print(daemon, flush=True)
     os._exit(0)
 os.wait()
 '"#;

@@ -26,8 +26,13 @@ fn all_of_this_holds_for_an_ordinary_user_too() {
     std::fs::create_dir(&directory).unwrap();
     std::os::unix::fs::chown(&directory, Some(ORDINARY), Some(ORDINARY)).unwrap();
     let program = directory.join("process_tier");
-    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    // By another process: a file this one had open for writing could not be executed while a child that
+    // some other test is just starting still has it too.
+    let copied =
+        std::process::Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status();
+    assert!(copied.unwrap().success());
+    let open_to_all = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&program, open_to_all).unwrap();
     let output = std::process::Command::new(&program)
         .args(["--skip", "all_of_this_holds_for_an_ordinary_user_too"])
         .env(AGAIN, "1")

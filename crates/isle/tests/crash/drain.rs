@@ -29,9 +29,15 @@ fn an_orderly_end_is_bounded_and_leaves_named_sandboxes_running() {
     drop(waiting.join().unwrap());
     assert_eq!(processes_with(&format!("sleep {marker} ")).len(), 1, "the named sandbox runs on");
     assert!(processes_with(&format!("sleep {marker}9")).is_empty(), "the one-shot does not");
-    assert!(!daemon.home().runtime_dir().read_dir().unwrap().any(|entry| {
-        entry.unwrap().path().extension() == Some("sock".as_ref())
-    }), "its socket is gone");
+    assert!(
+        !daemon
+            .home()
+            .runtime_dir()
+            .read_dir()
+            .unwrap()
+            .any(|entry| { entry.unwrap().path().extension() == Some("sock".as_ref()) }),
+        "its socket is gone"
+    );
 
     daemon.launch();
     let id = job["run_id"].as_str().unwrap();

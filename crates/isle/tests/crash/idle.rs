@@ -25,7 +25,8 @@ fn named_sandboxes_and_what_runs_in_them_outlive_the_daemon() {
     let listed = finish(&mut daemon.isle_starting(&["ls", "--json"]));
     assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
     let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
-    let states: Vec<&Value> = listed["sandboxes"].as_array().unwrap().iter().map(|one| &one["state"]).collect();
+    let states: Vec<&Value> =
+        listed["sandboxes"].as_array().unwrap().iter().map(|one| &one["state"]).collect();
     assert_eq!(states, [&json!("running"), &json!("running")], "{listed}");
     let after: Vec<Value> = ["one", "two"].map(|name| sandbox(&daemon, name)["id"].clone()).into();
     assert_eq!(before, after, "the same incarnations");
@@ -45,7 +46,10 @@ fn limits_and_settings_hold_after_the_daemon_died() {
     daemon.kill();
     daemon.launch();
     let status = daemon.get("/v1/status?sandbox=box");
-    assert_eq!((&status["detail"]["limits"]["memory"], &status["detail"]["limits"]["pids"]), (&json!("64M"), &json!(32)));
+    assert_eq!(
+        (&status["detail"]["limits"]["memory"], &status["detail"]["limits"]["pids"]),
+        (&json!("64M"), &json!(32))
+    );
     if daemon.enforces("box", "memory_limit") {
         let run = daemon.exec("box", json!({"command": "exec dd if=/dev/zero of=/dev/null bs=300M count=1"}));
         assert_eq!(run["state"], "oom_killed", "{run}");
@@ -57,7 +61,10 @@ fn one_shots_die_with_the_daemon_and_are_told_as_lost() {
     let mut daemon = TestDaemon::start();
     let marker = format!("79102{:07}", std::process::id());
     daemon.shell("named", "true");
-    let run = daemon.post("/v1/runs", json!({"command": format!("(setsid sleep {marker} &) ; sleep {marker}"), "wait": "0s"}));
+    let run = daemon.post(
+        "/v1/runs",
+        json!({"command": format!("(setsid sleep {marker} &) ; sleep {marker}"), "wait": "0s"}),
+    );
     until("both sleep", || processes_with(&format!("sleep {marker} ")).len() >= 2);
     daemon.kill();
     daemon.launch();

@@ -41,9 +41,11 @@ fn a_command_in_flight_is_taken_over_with_its_whole_output() {
 fn a_command_that_ended_while_no_daemon_lived_is_told_to_the_last_byte() {
     let mut daemon = TestDaemon::start();
     let marker = format!("count-{}", std::process::id());
-    let command = format!("# {marker}\necho run >> count; while ! [ -e go ]; do sleep 0.02; done; seq 1 1000; exit 9");
+    let command =
+        format!("# {marker}\necho run >> count; while ! [ -e go ]; do sleep 0.02; done; seq 1 1000; exit 9");
     let run = daemon.exec("box", json!({"command": command, "wait": "0s"}));
-    let touch = daemon.exec("box", json!({"command": "while ! [ -e never ]; do sleep 0.3; touch go; done", "wait": "0s"}));
+    let touch = daemon
+        .exec("box", json!({"command": "while ! [ -e never ]; do sleep 0.3; touch go; done", "wait": "0s"}));
     until("both run", || daemon.get("/v1/health")["running"] == 2);
     daemon.kill();
     until("the first has ended", || crate::harness::processes_with(&marker).is_empty());
@@ -95,7 +97,8 @@ fn a_caller_who_waited_is_cut_off_and_finds_the_run_by_its_history() {
 fn more_output_than_is_kept_is_counted_across_a_crash() {
     let mut daemon = TestDaemon::start_with(&[("ISLE_OUTPUT_CAP", "64K")]);
     daemon.shell("box", "mkfifo gate");
-    let run = daemon.exec("box", json!({"command": "seq 1 100000; read go < gate; echo the end", "wait": "0s"}));
+    let run =
+        daemon.exec("box", json!({"command": "seq 1 100000; read go < gate; echo the end", "wait": "0s"}));
     let id = run["run_id"].as_str().unwrap();
     let total: usize = (1..=100_000).map(|number: u32| number.to_string().len() + 1).sum();
     let bytes = |daemon: &TestDaemon| {

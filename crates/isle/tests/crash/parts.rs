@@ -5,22 +5,22 @@ use serde_json::{Value, json};
 
 use crate::harness::{TestDaemon, processes_with, until, until_some};
 
-/// The first process of the sandbox a marked process runs in, as the host numbers it.
+/// The first process of the sandbox a process runs in, as the host numbers it: up its ancestors until
+/// one that is number 1 inside.
 fn first_process(of: i32) -> i32 {
-    let namespace = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
-    let wanted = namespace(of);
-    let pids = std::fs::read_dir("/proc").unwrap().flatten();
-    let mut members: Vec<i32> = pids
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|pid| namespace(*pid) == wanted)
-        .collect();
-    members.retain(|pid| {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let inside = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-        inside.and_then(|numbers| numbers.split_whitespace().last().map(str::to_owned)).as_deref() == Some("1")
-    });
-    assert_eq!(members.len(), 1, "{members:?}");
-    members[0]
+    let mut pid = of;
+    loop {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let last_number = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.split_whitespace().last().unwrap().parse::<i32>().unwrap()
+        };
+        if last_number("NSpid:") == 1 {
+            return pid;
+        }
+        pid = last_number("PPid:");
+        assert!(pid > 1, "{of} runs in no sandbox");
+    }
 }
 
 fn kill(pid: i32) {
@@ -47,13 +47,18 @@ fn a_sandbox_whose_agent_dies_is_built_anew_and_its_command_is_told_as_lost() {
     let lost = daemon.post(&format!("/v1/runs/{id}/wait"), json!({}));
     assert_eq!((&lost["state"], &lost["exit_code"]), (&json!("lost"), &Value::Null), "{lost}");
     assert_eq!(lost["stdout"], "begun\n", "what it said before is kept");
-    assert!(processes_with(&marker).is_empty(), "the whole sandbox went with its first process");
+    until("the whole sandbox went with its first process", || processes_with(&marker).is_empty());
     until("the death is seen", || daemon.get("/v1/status?sandbox=box")["sandboxes"][0]["state"] == "failed");
     // The next call builds it anew.
-    assert_eq!(daemon.shell("box", "cat file count; ls -A /tmp"), "kept\nrun\n", "files stay, nothing ran twice");
+    assert_eq!(
+        daemon.shell("box", "cat file count; ls -A /tmp"),
+        "kept\nrun\n",
+        "files stay, nothing ran twice"
+    );
     let after = daemon.get("/v1/status?sandbox=box")["sandboxes"][0]["id"].clone();
     assert_ne!(before, after);
-    let neighbour = daemon.post(&format!("/v1/runs/{}/wait", other_job["run_id"].as_str().unwrap()), json!({"timeout": "0s"}));
+    let neighbour = daemon
+        .post(&format!("/v1/runs/{}/wait", other_job["run_id"].as_str().unwrap()), json!({"timeout": "0s"}));
     assert_eq!(neighbour["state"], "running", "others are not touched");
     let actions: Vec<String> = daemon.get("/v1/audit?sandbox=box")["rows"]
         .as_array()
@@ -61,7 +66,10 @@ fn a_sandbox_whose_agent_dies_is_built_anew_and_its_command_is_told_as_lost() {
         .iter()
         .map(|row| row["action"].as_str().unwrap().to_owned())
         .collect();
-    assert!(actions.contains(&"sandbox_failed".to_owned()) && actions.contains(&"rebuild_sandbox".to_owned()), "{actions:?}");
+    assert!(
+        actions.contains(&"sandbox_failed".to_owned()) && actions.contains(&"rebuild_sandbox".to_owned()),
+        "{actions:?}"
+    );
 }
 
 #[test]

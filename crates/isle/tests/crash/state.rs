@@ -86,15 +86,31 @@ fn a_damaged_database_is_said_and_not_replaced() {
 }
 
 #[test]
+fn what_an_earlier_daemon_did_not_finish_is_removed_at_the_start() {
+    let mut daemon = TestDaemon::start();
+    daemon.shell("box", "true");
+    daemon.terminate();
+    let images = daemon.home().state_dir().join("native/images");
+    std::fs::create_dir_all(&images).unwrap();
+    let unfinished = images.join("ext4-1048576.sb_00000000000000000000000000.part");
+    std::fs::write(&unfinished, "half a file system").unwrap();
+    daemon.launch();
+    assert!(!unfinished.exists());
+}
+
+#[test]
 fn a_full_disk_is_said_and_passes() {
     let Some(disk) = SmallDisk::mount() else { return };
     let home = &disk.home;
-    let isle = |arguments: &[&str]| finish(home.isle(arguments).env_remove("ISLE_NO_AUTOSTART").env("ISLE_POOL_SIZE", "0"));
+    let isle = |arguments: &[&str]| {
+        finish(home.isle(arguments).env_remove("ISLE_NO_AUTOSTART").env("ISLE_POOL_SIZE", "0"))
+    };
     assert!(isle(&["exec", "box", "--", "sh", "-c", "echo kept > file"]).status.success());
     let filler = home.state_dir().join("filler");
     fill(&filler);
     // Not one byte is left for a record: nothing may be run that could not be recorded.
-    let refused = isle(&["call", "exec", &json!({"sandbox": "box", "command": "echo ran >> file"}).to_string()]);
+    let refused =
+        isle(&["call", "exec", &json!({"sandbox": "box", "command": "echo ran >> file"}).to_string()]);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && said.contains("NO_SPACE"), "{refused:?}");
     std::fs::remove_file(&filler).unwrap();

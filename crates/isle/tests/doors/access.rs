@@ -30,14 +30,25 @@ fn nothing_is_answered_over_tcp_without_the_token() {
         tcp(&address, line, &headers, b"")
     };
     let lines = [
-        "GET /v1/sandboxes", "POST /v1/sandboxes/box/exec", "GET /v1/runs", "GET /v1/version", "GET /openapi.json",
-        "POST /mcp", "GET /v1/runs/run_00000000000000000000000000/events", "GET /v1/attach", "POST /v1/shutdown",
+        "GET /v1/sandboxes",
+        "POST /v1/sandboxes/box/exec",
+        "GET /v1/runs",
+        "GET /v1/version",
+        "GET /openapi.json",
+        "POST /mcp",
+        "GET /v1/runs/run_00000000000000000000000000/events",
+        "GET /v1/attach",
+        "POST /v1/shutdown",
     ];
     let wrong = format!("Authorization: Bearer {}x", &token[..token.len() - 1]);
     for line in lines {
         for headers in [&[][..], &["Authorization: Bearer "], &[&wrong], &["Authorization: Basic x"]] {
             let answer = ask(line, headers);
-            assert_eq!((answer.status, answer.code().as_str()), (401, "UNAUTHENTICATED"), "{line} {headers:?}");
+            assert_eq!(
+                (answer.status, answer.code().as_str()),
+                (401, "UNAUTHENTICATED"),
+                "{line} {headers:?}"
+            );
             assert!(!answer.text().contains(&token));
         }
     }
@@ -108,7 +119,8 @@ fn every_route_of_the_description_is_there() {
             if path.contains("shutdown") || path.contains("mcp") || path.contains("attach") {
                 continue;
             }
-            let path = path.replace("{sandbox}", "nobody").replace("{run_id}", "run_00000000000000000000000000");
+            let path =
+                path.replace("{sandbox}", "nobody").replace("{run_id}", "run_00000000000000000000000000");
             let body = (method == "post").then(|| json!({}));
             let answer = daemon.http(&method.to_uppercase(), &path, body.as_ref());
             assert_ne!(answer.status, 405, "{method} {path}");

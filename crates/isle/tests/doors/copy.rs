@@ -37,7 +37,10 @@ fn directories_are_copied_whole_and_links_are_left_out() {
     daemon.succeeds(&["cp", "box:tree", "out"]);
     let out = daemon.home().path().join("out");
     assert_eq!(std::fs::read_to_string(out.join("sub/deep/c.txt")).unwrap(), "c");
-    assert!(out.join("empty").is_dir() && !out.join("link").exists(), "a link could lead anywhere on this host");
+    assert!(
+        out.join("empty").is_dir() && !out.join("link").exists(),
+        "a link could lead anywhere on this host"
+    );
     let mode = out.join("a.txt").metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o7000, 0, "nothing becomes set-uid here");
 }

@@ -101,7 +101,10 @@ fn the_environment_is_the_callers_and_nothing_of_the_daemons() {
     let run = daemon.exec("box", json!({"argv": ["env", "-0"], "env": {"MINE": value, "HOME": "/x"}}));
     let seen = run["stdout"].as_str().unwrap();
     assert!(seen.contains(&format!("MINE={value}\0")), "{seen}");
-    assert!(seen.contains("HOME=/x\0") && !seen.contains("hunter2") && !seen.contains("ISLE_STATE"), "{seen}");
+    assert!(
+        seen.contains("HOME=/x\0") && !seen.contains("hunter2") && !seen.contains("ISLE_STATE"),
+        "{seen}"
+    );
     let listed = daemon.exec("box", json!({"command": "echo $A$B", "env": ["A=1", "B=2=3"]}));
     assert_eq!(listed["stdout"], "12=3\n");
     let path = "/v1/sandboxes/box/exec";

@@ -21,10 +21,16 @@ fn text_and_bytes_are_written_with_parents_and_modes_and_read_back() {
     );
     assert_eq!(written["written"][0], json!({"path": "a/b/text.txt", "size": 8}));
     let text = daemon.get("/v1/sandboxes/box/files/read?path=a/b/text.txt");
-    assert_eq!((&text["content"], &text["encoding"], &text["size"]), (&json!("häuser\n"), &json!("utf8"), &json!(8)));
+    assert_eq!(
+        (&text["content"], &text["encoding"], &text["size"]),
+        (&json!("häuser\n"), &json!("utf8"), &json!(8))
+    );
     let bytes = daemon.get("/v1/sandboxes/box/files/read?path=/tmp/bytes");
     assert_eq!((&bytes["content"], &bytes["encoding"]), (&json!("AP8Q"), &json!("base64")));
-    assert_eq!(daemon.shell("box", "./run.sh; stat -c '%a %U' /tmp/bytes a/b"), "ran\n600 sandbox\n755 sandbox\n");
+    assert_eq!(
+        daemon.shell("box", "./run.sh; stat -c '%a %U' /tmp/bytes a/b"),
+        "ran\n600 sandbox\n755 sandbox\n"
+    );
     write(&daemon, json!([{"path": "a/b/text.txt", "content": "more\n", "append": true}]));
     assert_eq!(daemon.shell("box", "cat a/b/text.txt"), "häuser\nmore\n");
     write(&daemon, json!({"map.txt": "as an object"}));
@@ -37,14 +43,35 @@ fn many_files_are_written_all_or_none() {
     write(&daemon, json!([{"path": "kept", "content": "before"}]));
     daemon.shell("box", "mkdir taken; ln -s /etc out");
     let cases = [
-        (json!([{"path": "new/one", "content": "1"}, {"path": "kept", "content": "2"}, {"path": "taken", "content": "x"}]), "IS_DIRECTORY"),
-        (json!([{"path": "new/one", "content": "1"}, {"path": "kept", "content": "2"}, {"path": "out/x", "content": "x"}]), "INVALID_PATH"),
-        (json!([{"path": "new/one", "content": "1"}, {"path": "kept/below", "content": "x"}]), "NOT_DIRECTORY"),
-        (json!([{"path": "new/one", "content": "1"}, {"path": "kept", "content": "2"}, {"path": "/usr/x", "content": "x"}]), ""),
+        (
+            json!([{"path": "new/one", "content": "1"}, {"path": "kept", "content": "2"}, {"path": "taken", "content": "x"}]),
+            "IS_DIRECTORY",
+        ),
+        (
+            json!([{"path": "new/one", "content": "1"}, {"path": "kept", "content": "2"}, {"path": "out/x", "content": "x"}]),
+            "INVALID_PATH",
+        ),
+        (
+            json!([{"path": "new/one", "content": "1"}, {"path": "kept/below", "content": "x"}]),
+            "NOT_DIRECTORY",
+        ),
+        (
+            json!([{"path": "new/one", "content": "1"}, {"path": "kept", "content": "2"}, {"path": "/usr/x", "content": "x"}]),
+            "",
+        ),
         (json!([{"path": "new/one", "content": "1"}, {"path": "../x", "content": "x"}]), "INVALID_PATH"),
-        (json!([{"path": "new/one", "content": "1"}, {"path": "b", "content": "?", "encoding": "base64"}]), "INVALID_ARGUMENT"),
-        (json!([{"path": "new/one", "content": "1"}, {"path": "b", "content": "x", "mode": "999"}]), "INVALID_ARGUMENT"),
-        (json!([{"path": "new/one", "content": "1"}, {"path": "new/one", "content": "2"}]), "INVALID_ARGUMENT"),
+        (
+            json!([{"path": "new/one", "content": "1"}, {"path": "b", "content": "?", "encoding": "base64"}]),
+            "INVALID_ARGUMENT",
+        ),
+        (
+            json!([{"path": "new/one", "content": "1"}, {"path": "b", "content": "x", "mode": "999"}]),
+            "INVALID_ARGUMENT",
+        ),
+        (
+            json!([{"path": "new/one", "content": "1"}, {"path": "new/one", "content": "2"}]),
+            "INVALID_ARGUMENT",
+        ),
         (json!([]), "INVALID_ARGUMENT"),
     ];
     for (files, code) in cases {
@@ -68,7 +95,8 @@ fn a_file_is_read_in_parts_to_the_very_byte() {
     let all: String = (1..=20_000).map(|number| format!("{number}\n")).collect();
     let (mut text, mut offset) = (String::new(), 0);
     loop {
-        let part = daemon.get(&format!("/v1/sandboxes/box/files/read?path=numbers&offset={offset}&limit=9999"));
+        let part =
+            daemon.get(&format!("/v1/sandboxes/box/files/read?path=numbers&offset={offset}&limit=9999"));
         assert_eq!((&part["offset"], &part["size"]), (&json!(offset), &json!(all.len())));
         text.push_str(part["content"].as_str().unwrap());
         match part["next_offset"].as_u64() {

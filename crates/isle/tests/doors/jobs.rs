@@ -8,7 +8,8 @@ use crate::harness::{TestDaemon, finish, until};
 fn a_run_nobody_waits_for_is_picked_up_by_other_clients() {
     let daemon = TestDaemon::start();
     daemon.shell("box", "mkfifo go");
-    let run = daemon.exec("box", json!({"command": "echo begun; read x < go; echo $x; exit 6", "wait": "0s"}));
+    let run =
+        daemon.exec("box", json!({"command": "echo begun; read x < go; echo $x; exit 6", "wait": "0s"}));
     assert_eq!((&run["state"], &run["exit_code"]), (&json!("running"), &json!(null)), "{run}");
     let id = run["run_id"].as_str().unwrap();
     until("its output is seen from the command line", || daemon.succeeds(&["logs", id]).contains("begun"));

@@ -39,7 +39,8 @@ fn destroying_keeps_the_workspace_and_wiping_removes_it() {
 fn destroying_ends_everything_that_runs_and_tells_who_waits() {
     let daemon = TestDaemon::start();
     let marker = format!("78001{:07}", std::process::id());
-    let run = daemon.exec("box", json!({"command": format!("(setsid sleep {marker} &) ; sleep {marker}"), "wait": "0s"}));
+    let run = daemon
+        .exec("box", json!({"command": format!("(setsid sleep {marker} &) ; sleep {marker}"), "wait": "0s"}));
     until("both sleep", || processes_with(&format!("sleep {marker} ")).len() >= 2);
     daemon.succeeds(&["rm", "box"]);
     assert!(processes_with(&marker).is_empty(), "the answer comes when all is gone");
@@ -60,14 +61,20 @@ fn callers_that_destroy_at_once_are_all_served() {
             (0..8).map(|_| scope.spawn(|| daemon.http("DELETE", "/v1/sandboxes/box", None).status)).collect();
         callers.into_iter().map(|caller| caller.join().unwrap()).collect()
     });
-    assert!(statuses.contains(&200) && statuses.iter().all(|status| [200, 404].contains(status)), "{statuses:?}");
+    assert!(
+        statuses.contains(&200) && statuses.iter().all(|status| [200, 404].contains(status)),
+        "{statuses:?}"
+    );
     assert!(daemon.names().is_empty());
 }
 
 #[test]
 fn status_shows_limits_usage_and_what_is_enforced() {
     let daemon = TestDaemon::start();
-    daemon.post("/v1/sandboxes", json!({"sandbox": "box", "memory": "256M", "pids": 64, "cpus": 0.5, "disk": "64M"}));
+    daemon.post(
+        "/v1/sandboxes",
+        json!({"sandbox": "box", "memory": "256M", "pids": 64, "cpus": 0.5, "disk": "64M"}),
+    );
     daemon.shell("box", "head -c 3000000 /dev/urandom > data; sync");
     let status = daemon.get("/v1/status?sandbox=box");
     let detail = &status["detail"];
@@ -81,7 +88,10 @@ fn status_shows_limits_usage_and_what_is_enforced() {
     let usage = &detail["usage"];
     assert!(usage["disk_bytes"].as_u64().unwrap() > 0, "{usage}");
     if daemon.enforces("box", "memory_limit") {
-        assert!(usage["memory_bytes"].as_u64().unwrap() > 0 && usage["pids"].as_u64().unwrap() >= 1, "{usage}");
+        assert!(
+            usage["memory_bytes"].as_u64().unwrap() > 0 && usage["pids"].as_u64().unwrap() >= 1,
+            "{usage}"
+        );
         assert!(usage["cpu_ms"].is_u64(), "{usage}");
     }
     let shown = daemon.succeeds(&["status", "box"]);
@@ -111,7 +121,8 @@ fn one_shots_leave_nothing_whatever_became_of_them() {
     let run = |arguments: Value| daemon.post("/v1/runs", arguments);
     assert_eq!(run(json!({"command": "echo hi"}))["stdout"], "hi\n");
     assert_eq!(run(json!({"command": "exit 9"}))["exit_code"], 9);
-    let late = run(json!({"command": format!("(setsid sleep {marker} &) ; sleep {marker}"), "timeout": "500ms"}));
+    let late =
+        run(json!({"command": format!("(setsid sleep {marker} &) ; sleep {marker}"), "timeout": "500ms"}));
     assert_eq!(late["state"], "timed_out");
     let files = json!([{"path": "in/data.txt", "content": "given"}]);
     assert_eq!(run(json!({"command": "cat in/data.txt", "files": files}))["stdout"], "given");

@@ -35,7 +35,10 @@ fn a_one_shot_that_eats_all_memory_says_so() {
     if !daemon.enforces("box", "memory_limit") {
         return;
     }
-    let run = daemon.post("/v1/runs", json!({"command": "dd if=/dev/zero of=/dev/null bs=300M count=1", "memory": "64M"}));
+    let run = daemon.post(
+        "/v1/runs",
+        json!({"command": "dd if=/dev/zero of=/dev/null bs=300M count=1", "memory": "64M"}),
+    );
     assert_eq!(run["state"], "oom_killed", "{run}");
 }
 
@@ -109,7 +112,13 @@ fn what_the_sandbox_refuses_is_listed_with_its_remedy() {
 #[test]
 fn there_is_no_network_but_loopback() {
     let daemon = TestDaemon::start();
-    assert_eq!(daemon.shell("box", "ls /sys/class/net 2>/dev/null; cat /proc/net/dev | tail -n +3 | cut -d: -f1 | tr -d ' '"), "lo\n");
+    assert_eq!(
+        daemon.shell(
+            "box",
+            "ls /sys/class/net 2>/dev/null; cat /proc/net/dev | tail -n +3 | cut -d: -f1 | tr -d ' '"
+        ),
+        "lo\n"
+    );
     let out = daemon.exec("box", json!({"command": "exec 3<>/dev/tcp/192.0.2.1/53", "timeout": "10s"}));
     assert_eq!(out["state"], "failed", "refused at once, no time-out: {out}");
 }

@@ -24,8 +24,7 @@ struct Client {
 
 impl Client {
     fn start(daemon: &TestDaemon) -> Self {
-        let mut child =
-            daemon.isle(&["mcp"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = daemon.isle(&["mcp"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (sender, lines) = mpsc::channel();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         std::thread::spawn(move || {
@@ -64,7 +63,8 @@ impl Client {
     /// The answer to a request; what else comes before it is kept.
     fn answer(&mut self, id: u64) -> Value {
         loop {
-            let message = self.lines.recv_timeout(HANGS).unwrap_or_else(|why| panic!("no answer to {id}: {why}"));
+            let message =
+                self.lines.recv_timeout(HANGS).unwrap_or_else(|why| panic!("no answer to {id}: {why}"));
             if message["id"] == id {
                 return message;
             }
@@ -119,7 +119,10 @@ fn clients_of_every_revision_are_served() {
     }
     let mut client = Client::start(&daemon);
     let found = client.request("server/discover", modern(json!({})));
-    assert!(found["result"]["supportedVersions"].as_array().unwrap().contains(&json!("2026-07-28")), "{found}");
+    assert!(
+        found["result"]["supportedVersions"].as_array().unwrap().contains(&json!("2026-07-28")),
+        "{found}"
+    );
     let call = modern(json!({"name": "exec", "arguments": {"argv": ["echo", "no handshake"]}}));
     let result = client.request("tools/call", call)["result"].clone();
     assert_eq!(result["structuredContent"]["stdout"], "no handshake\n", "{result}");
@@ -131,10 +134,20 @@ fn eleven_tools_are_listed_for_little() {
     let daemon = TestDaemon::start();
     let (mut client, _) = Client::initialized(&daemon, "2025-11-25");
     let list = client.request("tools/list", json!({}))["result"]["tools"].clone();
-    let mut names: Vec<&str> = list.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    let mut names: Vec<&str> =
+        list.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
     names.sort_unstable();
     let expected = [
-        "destroy", "exec", "history", "kill", "list_files", "logs", "read_file", "run_code", "status", "wait",
+        "destroy",
+        "exec",
+        "history",
+        "kill",
+        "list_files",
+        "logs",
+        "read_file",
+        "run_code",
+        "status",
+        "wait",
         "write_files",
     ];
     assert_eq!(names, expected);
@@ -151,14 +164,18 @@ fn a_session_of_a_model_works_from_end_to_end() {
     assert_eq!(written["isError"], false, "{written}");
     let ran = client.call("run_code", json!({"sandbox": "work", "path": "app/main.sh", "stdin": "you\n"}));
     let run = &ran["structuredContent"];
-    assert_eq!((&run["state"], &run["exit_code"], &run["stderr"]), (&json!("failed"), &json!(2), &json!("hello you\n")));
+    assert_eq!(
+        (&run["state"], &run["exit_code"], &run["stderr"]),
+        (&json!("failed"), &json!(2), &json!("hello you\n"))
+    );
     assert_eq!(ran["isError"], false, "a status other than 0 is a result");
     assert!(ran["content"][0]["text"].as_str().unwrap().contains("hello you"), "{ran}");
     let read = client.call("read_file", json!({"sandbox": "work", "path": "app/main.sh"}));
     assert!(read["structuredContent"]["content"].as_str().unwrap().starts_with("read x"));
     let listed = client.call("list_files", json!({"sandbox": "work", "depth": 2}));
     assert_eq!(listed["structuredContent"]["entries"].as_array().unwrap().len(), 2, "{listed}");
-    let job = client.call("exec", json!({"sandbox": "work", "command": "echo on; sleep 78301", "wait": "0s"}));
+    let job =
+        client.call("exec", json!({"sandbox": "work", "command": "echo on; sleep 78301", "wait": "0s"}));
     let id = &job["structuredContent"]["run_id"];
     assert_eq!(job["structuredContent"]["state"], "running");
     // Another client, another door: the same sandbox and the same run.
@@ -186,7 +203,8 @@ fn large_results_stay_small_and_can_be_paged() {
     assert_eq!((&run["stdout_truncated"], &run["stderr_truncated"]), (&json!(true), &json!(true)));
     let (mut text, mut offset) = (String::new(), 0);
     loop {
-        let page = client.call("logs", json!({"run_id": run["run_id"], "stream": "stdout", "offset": offset}));
+        let page =
+            client.call("logs", json!({"run_id": run["run_id"], "stream": "stdout", "offset": offset}));
         let page = &page["structuredContent"]["stdout"];
         assert!(page.to_string().len() < 30_000);
         let next = page["next_offset"].as_u64().unwrap();
@@ -270,9 +288,15 @@ fn a_client_that_only_goes_away_leaves_its_run_alone() {
     until("it runs", || daemon.get("/v1/runs?state=running")["runs"].as_array().unwrap().len() == 1);
     drop(client);
     daemon.shell("default", "echo went on > go");
-    until("it ended by itself", || daemon.get("/v1/runs?state=running")["runs"].as_array().unwrap().is_empty());
+    until("it ended by itself", || {
+        daemon.get("/v1/runs?state=running")["runs"].as_array().unwrap().is_empty()
+    });
     let runs = daemon.get("/v1/runs?sandbox=default&state=completed");
-    let id = runs["runs"].as_array().unwrap().iter().find(|run| run["command"].as_str().unwrap().contains("read x"));
+    let id = runs["runs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|run| run["command"].as_str().unwrap().contains("read x"));
     assert_eq!(daemon.succeeds(&["logs", id.unwrap()["run_id"].as_str().unwrap()]), "went on\n");
 }
 

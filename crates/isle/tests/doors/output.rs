@@ -37,7 +37,10 @@ fn long_output_is_cut_in_the_middle_and_pages_give_every_byte() {
     assert_eq!(run["stdout_truncated"], true);
     assert_eq!(run["stdout_bytes"], all.len());
     assert!(shown.len() < 30_000 && shown.starts_with("1\n2\n") && shown.ends_with("59999\n60000\n"));
-    assert!(shown.contains("bytes cut") && shown.contains(id), "the cut says what is missing and where it is");
+    assert!(
+        shown.contains("bytes cut") && shown.contains(id),
+        "the cut says what is missing and where it is"
+    );
     assert_eq!((&run["stderr"], &run["stderr_truncated"]), (&json!("oops\n"), &json!(false)));
     assert_eq!(page_through(&daemon, id, "stdout", 50_000), (all, 0));
     assert_eq!(page_through(&daemon, id, "stderr", 4), ("oops\n".into(), 0));

@@ -12,8 +12,11 @@ fn refusals(daemon: &TestDaemon, path: &str) -> Vec<String> {
         daemon.refused(method, url, body.as_ref())["code"].as_str().unwrap().to_owned()
     };
     let read = code("GET", &format!("/v1/sandboxes/box/files/read?path={quoted}"), None);
-    let write =
-        code("POST", "/v1/sandboxes/box/files/write", Some(json!({"files": [{"path": path, "content": "x"}]})));
+    let write = code(
+        "POST",
+        "/v1/sandboxes/box/files/write",
+        Some(json!({"files": [{"path": path, "content": "x"}]})),
+    );
     let content = unix_raw(
         &daemon.socket(),
         &format!("PUT /v1/sandboxes/box/files/content?path={quoted}"),
@@ -28,7 +31,9 @@ fn no_relative_path_leaves_the_workspace() {
     let daemon = TestDaemon::start();
     daemon.shell("box", "ln -s / root; ln -s ../tmp up; ln -s /etc/passwd secret; mkdir in; ln -s ../../tmp in/out; ln -s in fine");
     let deep = format!("{}etc/passwd", "in/../".repeat(3));
-    for path in ["..", "../etc/passwd", "a/../../etc/passwd", &deep, "root/etc/passwd", "up/x", "secret", "in/out/x"] {
+    for path in
+        ["..", "../etc/passwd", "a/../../etc/passwd", &deep, "root/etc/passwd", "up/x", "secret", "in/out/x"]
+    {
         for code in refusals(&daemon, path) {
             assert_eq!(code, "INVALID_PATH", "{path}");
         }
@@ -66,7 +71,8 @@ fn what_is_not_a_file_is_refused_with_its_kind() {
     assert_eq!(listed["code"], "NOT_DIRECTORY");
     let denied = daemon.refused("GET", "/v1/sandboxes/box/files/read?path=/root/x", None);
     assert_eq!(denied["code"], "PERMISSION_DENIED");
-    let removed = daemon.refused("POST", "/v1/sandboxes/box/files/remove", Some(&json!({"path": "directory"})));
+    let removed =
+        daemon.refused("POST", "/v1/sandboxes/box/files/remove", Some(&json!({"path": "directory"})));
     assert_eq!(removed["code"], "IS_DIRECTORY");
     assert_eq!(daemon.shell("box", "ls"), "directory\nfile\npipe\n");
 }

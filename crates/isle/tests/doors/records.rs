@@ -21,7 +21,11 @@ fn history_is_newest_first_and_says_how_each_run_ended() {
     let older = daemon.get(&format!("/v1/runs?before={}", runs[1]["run_id"].as_str().unwrap()));
     assert_eq!(older["runs"][0]["run_id"], runs[2]["run_id"]);
     daemon.succeeds(&["rm", "box", "other"]);
-    assert_eq!(daemon.get("/v1/runs?sandbox=box")["runs"].as_array().unwrap().len(), 2, "it outlives the sandbox");
+    assert_eq!(
+        daemon.get("/v1/runs?sandbox=box")["runs"].as_array().unwrap().len(),
+        2,
+        "it outlives the sandbox"
+    );
     assert!(daemon.succeeds(&["history", "box"]).contains("echo first"));
 }
 

@@ -30,7 +30,8 @@ fn streams_and_exit_code_pass_through() {
 fn input_of_any_size_passes_through_unchanged() {
     let daemon = TestDaemon::start();
     let bytes: Vec<u8> = (0..5_000_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    let mut child = daemon.isle(&["run", "--", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        daemon.isle(&["run", "--", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let _watch = Watchdog::over(&child);
     let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
     let back = std::thread::scope(|scope| {
@@ -62,9 +63,12 @@ fn a_reader_that_has_enough_ends_the_command() {
 fn signals_reach_the_command_and_a_second_interrupt_ends_all_of_it() {
     let daemon = TestDaemon::start();
     let marker = format!("78101{:07}", std::process::id());
-    let script = format!("trap 'echo got TERM; exit 5' TERM; trap '' INT; echo ready; (setsid sleep {marker} &) ; while :; do sleep 0.05; done");
+    let script = format!(
+        "trap 'echo got TERM; exit 5' TERM; trap '' INT; echo ready; (setsid sleep {marker} &) ; while :; do sleep 0.05; done"
+    );
     let start = || {
-        let mut child = daemon.isle(&["run", "--", "sh", "-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            daemon.isle(&["run", "--", "sh", "-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
         let mut stdout = child.stdout.take().unwrap();
         let mut ready = [0; 6];
         stdout.read_exact(&mut ready).unwrap();
@@ -95,16 +99,26 @@ fn scripts_and_files_of_this_host_are_taken_along() {
     let daemon = TestDaemon::start();
     daemon.home().write("hello.sh", "echo script $0; cat data.txt; cat /tmp/other.txt");
     daemon.home().write("given.txt", "given\n");
-    let (code, stdout, stderr) =
-        run(&daemon, &["run", "--file", "given.txt:data.txt", "--file", "given.txt:/tmp/other.txt", "hello.sh"]);
+    let (code, stdout, stderr) = run(
+        &daemon,
+        &["run", "--file", "given.txt:data.txt", "--file", "given.txt:/tmp/other.txt", "hello.sh"],
+    );
     assert_eq!(code, Some(0), "{stderr}");
     assert!(stdout.starts_with("script") && stdout.ends_with("given\ngiven\n"), "{stdout}");
-    let mut child = daemon.isle(&["run", "--lang", "shell"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = daemon
+        .isle(&["run", "--lang", "shell"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let _watch = Watchdog::over(&child);
     child.stdin.take().unwrap().write_all(b"echo from stdin").unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "from stdin\n");
-    let (code, stdout, _) = run(&daemon, &["run", "--env", "A=1", "--cwd", "/tmp", "--user", "root", "--", "sh", "-c", "echo $A; pwd; id -u"]);
+    let (code, stdout, _) = run(
+        &daemon,
+        &["run", "--env", "A=1", "--cwd", "/tmp", "--user", "root", "--", "sh", "-c", "echo $A; pwd; id -u"],
+    );
     assert_eq!((code, stdout.as_str()), (Some(0), "1\n/tmp\n0\n"));
 }
 
@@ -119,7 +133,8 @@ fn limits_end_a_command_with_the_usual_codes_and_say_why() {
     until("the whole tree is gone", || processes_with(&format!("sleep {marker} ")).is_empty());
     daemon.shell("box", "true");
     if daemon.enforces("box", "memory_limit") {
-        let eat = ["run", "--memory", "64M", "--", "dd", "if=/dev/zero", "of=/dev/null", "bs=300M", "count=1"];
+        let eat =
+            ["run", "--memory", "64M", "--", "dd", "if=/dev/zero", "of=/dev/null", "bs=300M", "count=1"];
         let (code, _, stderr) = run(&daemon, &eat);
         assert_eq!(code, Some(137), "{stderr}");
         assert!(stderr.contains("memory limit of 64M"), "{stderr}");
@@ -139,7 +154,12 @@ fn a_client_that_is_killed_takes_its_one_shot_with_it() {
     let daemon = TestDaemon::start();
     let marker = format!("78103{:07}", std::process::id());
     let mut child = daemon.isle(&["run", "--", "sleep", &marker]).spawn().unwrap();
-    let inside = || processes_with(&format!("sleep {marker} ")).into_iter().filter(|pid| *pid != child.id().cast_signed()).count();
+    let inside = || {
+        processes_with(&format!("sleep {marker} "))
+            .into_iter()
+            .filter(|pid| *pid != child.id().cast_signed())
+            .count()
+    };
     until("it runs", || inside() > 0);
     child.kill().unwrap();
     child.wait().unwrap();

@@ -1,8 +1,8 @@
 //! `isle shell` on a real pseudo-terminal: keys, window size, job control, and the terminal as it was
 //! afterwards.
 
-use std::io::{Read, Write};
 use std::fs::File;
+use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
@@ -92,7 +92,8 @@ fn a_shell_is_a_real_terminal_and_follows_the_window() {
 fn a_one_shot_with_a_terminal_has_one() {
     let daemon = TestDaemon::start();
     let terminal = Terminal::open(24, 80);
-    let (mut child, _watch) = terminal.run(&daemon, &["run", "--tty", "--", "sh", "-c", "test -t 0 && test -t 1 && echo yes $(stty size)"]);
+    let (mut child, _watch) = terminal
+        .run(&daemon, &["run", "--tty", "--", "sh", "-c", "test -t 0 && test -t 1 && echo yes $(stty size)"]);
     terminal.sees("yes 24 80");
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }

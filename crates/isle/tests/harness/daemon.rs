@@ -26,6 +26,8 @@ pub(crate) struct TestDaemon {
     home: Home,
     child: Option<Child>,
     settings: Vec<(String, String)>,
+    /// Programs of the host it does not see.
+    hidden: Vec<PathBuf>,
     before: Counts,
 }
 
@@ -37,6 +39,11 @@ impl TestDaemon {
 
     /// The same with settings of its own, as environment variables.
     pub(crate) fn start_with(settings: &[(&str, &str)]) -> Self {
+        Self::start_hiding(Vec::new(), settings)
+    }
+
+    /// The same on a host that seems not to have some programs; only root can hide them.
+    pub(crate) fn start_hiding(hidden: Vec<PathBuf>, settings: &[(&str, &str)]) -> Self {
         let home = Home::new();
         // Many daemons run side by side; none needs many sandboxes ready.
         let mut all = vec![("ISLE_POOL_SIZE".to_owned(), "1".to_owned())];
@@ -46,7 +53,7 @@ impl TestDaemon {
         }
         all.extend(settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         let before = Counts::now(&home.state_dir(), &home.runtime_dir());
-        let mut daemon = Self { home, child: None, settings: all, before };
+        let mut daemon = Self { home, child: None, settings: all, hidden, before };
         daemon.launch();
         daemon
     }
@@ -178,8 +185,7 @@ impl TestDaemon {
             .open(self.home.path().join("daemon.log"))
             .unwrap();
         let mut child = self
-            .home
-            .isle(&["serve", "--background"])
+            .serve_command()
             .env("ISLE_LOG", "debug")
             .envs(self.settings.iter().map(|(name, value)| (name, value)))
             .stdout(Stdio::piped())
@@ -196,6 +202,20 @@ impl TestDaemon {
         child.kill().ok();
         child.wait().ok();
         Err(word)
+    }
+
+    fn serve_command(&self) -> Command {
+        const HIDE: &str =
+            r#"until [ "$1" = -- ]; do mount --bind /dev/null "$1" || exit; shift; done; shift; exec "$@""#;
+        if self.hidden.is_empty() {
+            return self.home.isle(&["serve", "--background"]);
+        }
+        // Each step becomes the next, so that the process we start is the daemon.
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--", "sh", "-c", HIDE, "sh"]).args(&self.hidden);
+        command.args(["--", env!("CARGO_BIN_EXE_isle"), "serve", "--background"]);
+        self.home.dress(&mut command);
+        command
     }
 
     /// What the daemon logged so far.
@@ -230,12 +250,31 @@ impl TestDaemon {
             finish(&mut self.isle(&["stop"]));
             self.try_launch()?;
         }
+        if !rustix::process::geteuid().is_root() {
+            self.revive_workspaces();
+        }
         let removed = finish(&mut self.isle(&["rm", "--all", "--wipe"]));
         self.terminate();
         if removed.status.success() {
             return Ok(());
         }
         Err(String::from_utf8_lossy(&removed.stderr).into_owned())
+    }
+}
+
+impl TestDaemon {
+    /// What an ordinary user's sandboxes wrote belongs to other ids and goes only with its sandbox: those
+    /// that were destroyed without wiping are made once more.
+    fn revive_workspaces(&self) {
+        let volumes = self.home.state_dir().join("native/volumes");
+        for volume in std::fs::read_dir(volumes).into_iter().flatten().flatten() {
+            finish(&mut self.isle(&[
+                "exec".as_ref(),
+                volume.file_name().as_os_str(),
+                "--".as_ref(),
+                "true".as_ref(),
+            ]));
+        }
     }
 }
 

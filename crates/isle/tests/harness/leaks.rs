@@ -1,6 +1,8 @@
 //! Counting what a daemon could leave on the host: only what can be told to be this daemon's, so that
 //! tests that run side by side do not count each other's.
 
+use std::fs::DirEntry;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 /// What belongs to one state directory.
@@ -20,6 +22,8 @@ pub(crate) struct Counts {
     pub(crate) loop_devices: Vec<String>,
     /// Sockets in the runtime directory.
     pub(crate) sockets: Vec<String>,
+    /// Files in the state directory that nobody finished.
+    pub(crate) unfinished: Vec<String>,
 }
 
 impl Counts {
@@ -36,7 +40,13 @@ impl Counts {
         let instance = instance(state_dir);
         counts.look_at_processes(mark, &instance);
         find_cgroups(Path::new("/sys/fs/cgroup"), &instance, 0, &mut counts.cgroups);
-        find_sockets(runtime_dir, &mut counts.sockets);
+        let is_socket = |entry: &DirEntry| entry.file_type().is_ok_and(|kind| kind.is_socket());
+        find_files(runtime_dir, &is_socket, &mut counts.sockets);
+        let is_unfinished = |entry: &DirEntry| entry.path().extension() == Some("part".as_ref());
+        // What sandboxes wrote is their own affair.
+        for directory in ["native/images", "native/records", "native/volumes"] {
+            find_files(&state_dir.join(directory), &is_unfinished, &mut counts.unfinished);
+        }
         counts
     }
 
@@ -127,13 +137,12 @@ fn find_cgroups(directory: &Path, instance: &str, depth: usize, found: &mut Vec<
     }
 }
 
-fn find_sockets(directory: &Path, found: &mut Vec<String>) {
-    use std::os::unix::fs::FileTypeExt;
+fn find_files(directory: &Path, wanted: &dyn Fn(&DirEntry) -> bool, found: &mut Vec<String>) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        match entry.file_type() {
-            Ok(kind) if kind.is_dir() => find_sockets(&entry.path(), found),
-            Ok(kind) if kind.is_socket() => found.push(entry.path().display().to_string()),
-            _ => {}
+        if wanted(&entry) {
+            found.push(entry.path().display().to_string());
+        } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) && entry.file_name() != "data" {
+            find_files(&entry.path(), wanted, found);
         }
     }
 }
