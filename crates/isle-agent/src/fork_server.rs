@@ -11,14 +11,15 @@ use std::os::unix::fs::chown;
 use std::path::{Component, Path, PathBuf};
 
 use isle_linux::request::{
-    Extent, ForkReply, ForkRequest, Made, MakeRequest, MakeTier, Measured, Preamble, Refused, RemoveTree, Removed, Volume,
-    outside, volume,
+    Extent, ForkReply, ForkRequest, Made, MakeRequest, MakeTier, Measured, Preamble, Refused, RemoveTree,
+    Removed, Volume, outside, volume,
 };
 use isle_linux::setup::seccomp::{self, Instruction, Listener, Policy};
 use isle_linux::setup::{SANDBOX_ID, berth, container};
 use isle_linux::sys::{Cloned, Doing, Step, StepError, check, clone_process};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
 };
 
 use crate::{name, plain_server, serve};
@@ -64,7 +65,8 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> Result<(), S
         unshare(libc::CLONE_NEWNS)?;
     }
     berth::enter(&state, &scratch)?;
-    let server = Server { control, container_filter: seccomp::compile(Policy::Container), protect_agents: !rootless };
+    let server =
+        Server { control, container_filter: seccomp::compile(Policy::Container), protect_agents: !rootless };
     send(&server.control, &ForkReply::Ready, None)?;
     server.serve()
 }
@@ -150,7 +152,11 @@ impl Server {
     }
 
     /// Does slow work on a tree of the state directory in a child, so that nobody waits behind it.
-    fn aside(&self, request: &RemoveTree, work: impl FnOnce(&Path, u64) -> ForkReply) -> Result<(), StepError> {
+    fn aside(
+        &self,
+        request: &RemoveTree,
+        work: impl FnOnce(&Path, u64) -> ForkReply,
+    ) -> Result<(), StepError> {
         let relative = Path::new(&request.path);
         let stays_below = relative.components().all(|part| matches!(part, Component::Normal(_)));
         // SAFETY: this process has one thread.
@@ -175,9 +181,8 @@ impl Server {
         let outcome = match request.tier {
             MakeTier::Container => self.make_container(request, descriptors),
             // Asked of the plain fork server.
-            MakeTier::Process => {
-                Err(io::Error::from_raw_os_error(libc::EINVAL)).doing(|| "make a process in namespaces".into())
-            }
+            MakeTier::Process => Err(io::Error::from_raw_os_error(libc::EINVAL))
+                .doing(|| "make a process in namespaces".into()),
         };
         answer(&self.control, request.ticket, outcome)
     }
@@ -188,7 +193,8 @@ impl Server {
         let (go_read, go_write) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).doing(|| "make a pipe".into())?;
         // SAFETY: this process has one thread.
-        let cloned = unsafe { clone_process(container::NAMESPACES, parts.birthplace()) }.doing(|| "make namespaces".into())?;
+        let cloned = unsafe { clone_process(container::NAMESPACES, parts.birthplace()) }
+            .doing(|| "make namespaces".into())?;
         match cloned {
             Cloned::Child => {
                 drop(go_write);
@@ -236,8 +242,7 @@ impl Parts {
         let link = take("stream")?;
         let listener = if request.has_listener { Some(take("listener")?) } else { None };
         let mut cgroups: Vec<OwnedFd> = rest.collect();
-        let loop_device =
-            if matches!(request.volume, Volume::LoopDevice) { cgroups.pop() } else { None };
+        let loop_device = if matches!(request.volume, Volume::LoopDevice) { cgroups.pop() } else { None };
         Ok(Self { link, listener, cgroups, loop_device })
     }
 
@@ -245,7 +250,8 @@ impl Parts {
     pub(crate) fn birthplace(&self) -> Option<BorrowedFd<'_>> {
         let [only] = &self.cgroups[..] else { return None };
         let stat = rustix::fs::fstat(only).ok()?;
-        let is_directory = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory;
+        let is_directory =
+            rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory;
         is_directory.then(|| only.as_fd())
     }
 }
@@ -271,11 +277,18 @@ fn attach_volume(request: &MakeRequest, loop_device: Option<&OwnedFd>) -> Step<O
         (Volume::LoopDevice, Some(device)) => {
             let source = format!("/proc/self/fd/{}", device.as_raw_fd());
             let source = isle_linux::sys::c_string(source).doing(|| "name the volume".into())?;
-            berth::mount_at(&source, target, c"ext4", libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOATIME, "discard")
-                .doing(|| "mount the volume".into())?;
+            berth::mount_at(
+                &source,
+                target,
+                c"ext4",
+                libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOATIME,
+                "discard",
+            )
+            .doing(|| "mount the volume".into())?;
         }
         (Volume::LoopDevice, None) => {
-            return Err(io::Error::from_raw_os_error(libc::EBADF)).doing(|| "find the volume's device".into());
+            return Err(io::Error::from_raw_os_error(libc::EBADF))
+                .doing(|| "find the volume's device".into());
         }
     }
     let attached = AttachedVolume;
@@ -327,7 +340,8 @@ pub(crate) fn join_cgroups(request: &MakeRequest, parts: &Parts) {
 /// In the child: says why there will be no sandbox, and leaves.
 fn give_up(request: &MakeRequest, link: &OwnedFd, error: StepError) -> ! {
     let failure = Refused { ticket: request.ticket, errno: error.errno(), step: error.step };
-    let preamble = Preamble { generation: 0, version: String::new(), failure: Some(failure), missing: vec![] };
+    let preamble =
+        Preamble { generation: 0, version: String::new(), failure: Some(failure), missing: vec![] };
     serve::write_preamble(link, &preamble).ok();
     exit(4)
 }
@@ -367,7 +381,11 @@ pub(crate) fn become_agent(
 }
 
 /// Leaves this process with nothing open but what it was given, at fixed numbers.
-pub(crate) fn keep_only(link: OwnedFd, listener: Option<OwnedFd>, go: OwnedFd) -> (OwnedFd, Option<OwnedFd>, OwnedFd) {
+pub(crate) fn keep_only(
+    link: OwnedFd,
+    listener: Option<OwnedFd>,
+    go: OwnedFd,
+) -> (OwnedFd, Option<OwnedFd>, OwnedFd) {
     const FIRST: i32 = 20;
     let place = |descriptor: OwnedFd, number: i32| {
         // SAFETY: the old number is given up, the new one is owned by the result alone; numbers from

@@ -2,6 +2,7 @@
 //! the fork server; each sandbox is a clone of that one, set up and then serving as its agent.
 
 mod family;
+mod files;
 mod fork_server;
 mod name;
 mod output;
@@ -16,7 +17,6 @@ mod spawn;
 mod supervise;
 mod tree;
 mod watched;
-mod files;
 
 fn main() -> std::process::ExitCode {
     let mut arguments = std::env::args_os().skip(1);

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use isle_linux::setup::seccomp::call_name;
 use isle_wire::{
-    Ended, ExecControl, ExecEvent, ExecRequest, Failure, FailureKind, Frame, FrameError, OnHangup, Reply, SignalRequest,
-    Skipped, Stream, Violation, read_frame, write_frame, write_message,
+    Ended, ExecControl, ExecEvent, ExecRequest, Failure, FailureKind, Frame, FrameError, OnHangup, Reply,
+    SignalRequest, Skipped, Stream, Violation, read_frame, write_frame, write_message,
 };
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
@@ -55,7 +55,8 @@ pub(crate) async fn exec(mut stream: Stream, agent: Shared, request: ExecRequest
         }
     };
     let Ok((run, input, output)) = register(&agent, &request, spawned) else {
-        let failure = Failure { kind: FailureKind::Other, errno: 0, doing: "watch the program's pipes".into() };
+        let failure =
+            Failure { kind: FailureKind::Other, errno: 0, doing: "watch the program's pipes".into() };
         return write_message(&mut stream, &ExecEvent::Failed(failure)).await;
     };
     let deadline = request.timeout_ms.map(|limit| Deadline::now() + Duration::from_millis(limit));
@@ -102,7 +103,11 @@ async fn send_retained(stream: &mut Stream, channel: Channel, bytes: &Bytes) -> 
     Ok(())
 }
 
-fn register(agent: &Shared, request: &ExecRequest, spawned: Spawned) -> std::io::Result<(Rc<Run>, Input, Output)> {
+fn register(
+    agent: &Shared,
+    request: &ExecRequest,
+    spawned: Spawned,
+) -> std::io::Result<(Rc<Run>, Input, Output)> {
     let (input, output) = match spawned.io {
         ProgramIo::Pipes { stdin, stdout, stderr } => (
             Input { stdin: stdin.map(watch).transpose()?, terminal: None },
@@ -221,7 +226,11 @@ async fn send_output(mut writer: WriteHalf<Stream>, follower: &Follower) -> Resu
 }
 
 /// Takes input and control until the host closes its side (`Ok`) or the stream breaks.
-async fn hear(mut reader: ReadHalf<Stream>, run: &Rc<Run>, mut input: Option<Input>) -> Result<(), FrameError> {
+async fn hear(
+    mut reader: ReadHalf<Stream>,
+    run: &Rc<Run>,
+    mut input: Option<Input>,
+) -> Result<(), FrameError> {
     loop {
         match read_frame(&mut reader).await? {
             None => {

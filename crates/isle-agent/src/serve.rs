@@ -9,7 +9,8 @@ use std::time::Duration;
 use isle_linux::request::Preamble;
 use isle_linux::setup::seccomp::Listener;
 use isle_wire::{
-    Frame, GENERATION, Missing, Mux, Reply, Request, RunEntry, RunList, Side, Stream, Welcome, read_frame, write_message,
+    Frame, GENERATION, Missing, Mux, Reply, Request, RunEntry, RunList, Side, Stream, Welcome, read_frame,
+    write_message,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
@@ -28,7 +29,12 @@ pub(crate) struct Agent {
 pub(crate) type Shared = Rc<Agent>;
 
 /// Serves until the daemon of a one-shot leaves, or for ever.
-pub(crate) fn serve_forever(link: OwnedFd, listener: Option<OwnedFd>, notifications: Option<Listener>, preamble: Preamble) {
+pub(crate) fn serve_forever(
+    link: OwnedFd,
+    listener: Option<OwnedFd>,
+    notifications: Option<Listener>,
+    preamble: Preamble,
+) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() else {
         return;
     };
@@ -103,7 +109,8 @@ async fn operation(mut stream: Stream, agent: Shared) -> Result<(), isle_wire::F
                 .iter()
                 .map(|(key, reason)| Missing { key: key.clone(), reason: reason.clone() })
                 .collect();
-            let welcome = Welcome { generation: GENERATION, version: env!("CARGO_PKG_VERSION").into(), missing };
+            let welcome =
+                Welcome { generation: GENERATION, version: env!("CARGO_PKG_VERSION").into(), missing };
             write_message(&mut stream, &welcome).await?;
         }
         Request::Exec(request) => return run::exec(stream, agent, *request).await,

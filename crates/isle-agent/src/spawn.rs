@@ -74,7 +74,9 @@ pub(crate) fn spawn(request: &ExecRequest) -> Result<Spawned, Failure> {
     }
     let (argv, environment) = match place::private() {
         None => (strings(&request.argv), strings(&request.env)),
-        Some(private) => (strings(&private.words(&request.argv)), strings(&private.environment(&request.env))),
+        Some(private) => {
+            (strings(&private.words(&request.argv)), strings(&private.environment(&request.env)))
+        }
     };
     let argv = argv.map_err(other("read the arguments"))?;
     let environment = environment.map_err(other("read the environment"))?;
@@ -135,7 +137,8 @@ fn start_supervised(plan: &mut Plan, private: &Private) -> io::Result<Result<(i3
     let [stdin, stdout, stderr] = plan.stdio;
     let keep = [stdin, stdout, stderr, private.command_rules()];
     let started = supervise(&keep, private.run_scope(), || {
-        let not_cloned = |error: io::Error| NotStarted { step: STEP_SETUP, errno: error.raw_os_error().unwrap_or(0) };
+        let not_cloned =
+            |error: io::Error| NotStarted { step: STEP_SETUP, errno: error.raw_os_error().unwrap_or(0) };
         run_cloned(plan, 0).map_err(not_cloned)?
     })?;
     Ok(started.map(|(pid, supervisor)| (pid, Tree::Supervised(supervisor))))
@@ -167,7 +170,8 @@ fn candidates(program: &CString, environment: &[CString]) -> Vec<CString> {
     if name.contains(&b'/') || name.is_empty() {
         return vec![program.clone()];
     }
-    let path = environment.iter().find_map(|one| one.as_bytes().strip_prefix(b"PATH=")).unwrap_or(b"/usr/bin:/bin");
+    let path =
+        environment.iter().find_map(|one| one.as_bytes().strip_prefix(b"PATH=")).unwrap_or(b"/usr/bin:/bin");
     path.split(|&byte| byte == b':')
         .filter(|directory| !directory.is_empty())
         .filter_map(|directory| c_string([directory, b"/", name].concat()).ok())
@@ -225,7 +229,8 @@ fn open_terminal(size: TerminalSize) -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// Sets the size of a terminal; the program is told by the kernel.
 pub(crate) fn resize(terminal: &OwnedFd, size: TerminalSize) -> io::Result<()> {
-    let size = rustix::termios::Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
+    let size =
+        rustix::termios::Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
     Ok(rustix::termios::tcsetwinsize(terminal, size)?)
 }
 
@@ -237,7 +242,8 @@ fn clone_and_run(plan: &mut Plan, namespaces: libc::c_int) -> io::Result<i32> {
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD | namespaces;
     // SAFETY: plain data, filled by sigfillset; all signals are held back while memory is shared so that
     // nothing runs in the child but `child`.
-    let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    let (mut all, mut before): (libc::sigset_t, libc::sigset_t) =
+        unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
     // SAFETY: both sets are valid.
     unsafe {
         libc::sigfillset(&raw mut all);

@@ -207,6 +207,10 @@ pub trait Backend: Send + Sync + 'static {
     /// Removes a sandbox and everything named after it. Idempotent. Kills what still runs.
     fn destroy<'a>(&'a self, id: &'a SandboxId, keep: Keep) -> BoxFuture<'a, Result<()>>;
 
+    /// Removes a volume that was kept when its last sandbox was destroyed and that no sandbox uses
+    /// now. Tells whether there was one.
+    fn wipe<'a>(&'a self, volume: &'a SandboxName) -> BoxFuture<'a, Result<bool>>;
+
     /// What it uses.
     fn usage<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<Usage>>;
 

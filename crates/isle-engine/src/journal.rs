@@ -17,7 +17,7 @@ use crate::pipeline::Stage;
 use crate::run::output::KeptOutput;
 use crate::run::{Finish, Run, lost_note};
 use crate::sandbox::{Sandbox, SandboxState, StoredSpec};
-use crate::values::{RunId, SandboxId};
+use crate::values::{RunId, SandboxId, SandboxName};
 
 /// Ended runs that are kept.
 const KEPT_RUNS: u64 = 10_000;
@@ -83,6 +83,11 @@ impl Audit {
         let name = row.name.clone().unwrap_or_else(|| row.id.clone());
         let detail = json!({ "id": row.id, "fingerprint": row.fingerprint, "what": what });
         Self(Actor::engine().entry(action, Some(name), None, detail))
+    }
+
+    /// Something that happened to a workspace without a sandbox.
+    pub(crate) fn workspace(context: &CallContext, action: &str, name: &SandboxName) -> Self {
+        Self(Actor::of(context).entry(action, Some(name.to_string()), None, json!({})))
     }
 
     /// A change of files.

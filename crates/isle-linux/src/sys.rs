@@ -134,7 +134,8 @@ pub unsafe fn clone_process(flags: libc::c_int, cgroup: Option<BorrowedFd<'_>>) 
 /// Brings up the loopback interface of the current network namespace.
 pub fn loopback_up() -> io::Result<()> {
     // SAFETY: plain call without pointers.
-    let socket = check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) }.into())?;
+    let socket =
+        check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) }.into())?;
     // SAFETY: a fresh descriptor nobody else owns.
     let socket = unsafe { OwnedFd::from_raw_fd(i32::try_from(socket).unwrap_or(-1)) };
     // SAFETY: ifreq is plain data for which zero is a valid value.
@@ -144,8 +145,11 @@ pub fn loopback_up() -> io::Result<()> {
     }
     request.ifr_ifru.ifru_flags = libc::c_short::try_from(libc::IFF_UP | libc::IFF_RUNNING).unwrap_or(1);
     // SAFETY: SIOCSIFFLAGS reads an ifreq, which `request` is and stays for the call.
-    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, std::ptr::from_mut(&mut request)) }.into())
-        .map(drop)
+    check(
+        unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, std::ptr::from_mut(&mut request)) }
+            .into(),
+    )
+    .map(drop)
 }
 
 /// Sets both limits of a resource, never above the hard limit in force.

@@ -27,7 +27,13 @@ pub(crate) fn list(request: &ListRequest) -> Reply {
     }
 }
 
-fn walk(directory: OwnedFd, prefix: &[u8], depth: u32, limit: usize, listing: &mut Listing) -> io::Result<()> {
+fn walk(
+    directory: OwnedFd,
+    prefix: &[u8],
+    depth: u32,
+    limit: usize,
+    listing: &mut Listing,
+) -> io::Result<()> {
     let mut below = Vec::new();
     for entry in Dir::read_from(&directory)? {
         let entry = entry?;
@@ -53,7 +59,8 @@ fn walk(directory: OwnedFd, prefix: &[u8], depth: u32, limit: usize, listing: &m
         listing.entries.push(Entry { path: path.into(), stat, target });
     }
     for (name, path) in below {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let flags =
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         // Not readable, or swapped for something else meanwhile: listed, not entered.
         if let Ok(inner) = rustix::fs::openat(&directory, name, flags, Mode::empty()) {
             walk(inner, &path, depth - 1, limit, listing)?;

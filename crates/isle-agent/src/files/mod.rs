@@ -117,7 +117,8 @@ impl<'a> Resolved<'a> {
     }
 
     pub(crate) fn open_path(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
-        let open = || rustix::fs::openat2(&self.base, path, flags | OFlags::CLOEXEC, Mode::empty(), self.flags);
+        let open =
+            || rustix::fs::openat2(&self.base, path, flags | OFlags::CLOEXEC, Mode::empty(), self.flags);
         // When something anywhere is renamed meanwhile, the kernel cannot tell where `..` leads, and says so.
         let mut opened = open();
         for _ in 0..RETRIES {
@@ -156,7 +157,8 @@ impl<'a> Resolved<'a> {
     }
 
     pub(crate) fn make_directories(&self, path: &[u8], made: &mut Vec<Vec<u8>>) -> io::Result<()> {
-        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at).chain([path.len()]);
+        let ends =
+            path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at).chain([path.len()]);
         for end in ends {
             let prefix = &path[..end];
             if prefix.is_empty() || prefix.ends_with(b"/") {
@@ -171,7 +173,8 @@ impl<'a> Resolved<'a> {
                 Some(at) => (&prefix[..at], &prefix[at + 1..]),
                 None => (&b"."[..], prefix),
             };
-            let above = self.open_path(if above.is_empty() { b"." } else { above }, OFlags::PATH | OFlags::DIRECTORY)?;
+            let above = self
+                .open_path(if above.is_empty() { b"." } else { above }, OFlags::PATH | OFlags::DIRECTORY)?;
             match rustix::fs::mkdirat(&above, name, Mode::from_raw_mode(0o755)) {
                 Ok(()) => made.push(prefix.to_vec()),
                 Err(rustix::io::Errno::EXIST) => {}
@@ -245,9 +248,9 @@ pub(crate) fn facts(stat: &rustix::fs::Stat) -> Stat {
 pub(crate) fn which(names: &[String]) -> Reply {
     const PATH: &[&str] = &["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
     let found = names.iter().find_map(|name| {
-        PATH.iter().map(|directory| format!("{directory}/{name}")).find(|path| {
-            rustix::fs::access(path.as_str(), rustix::fs::Access::EXEC_OK).is_ok()
-        })
+        PATH.iter()
+            .map(|directory| format!("{directory}/{name}"))
+            .find(|path| rustix::fs::access(path.as_str(), rustix::fs::Access::EXEC_OK).is_ok())
     });
     Reply::Found(found.map(|path| path.into_bytes().into()))
 }

@@ -6,8 +6,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use isle_wire::{
-    Failure, FileKind, Frame, FrameError, GuestUser, PathRequest, Reply, Stream, WriteHeader, WriteRequest, read_frame,
-    write_message,
+    Failure, FileKind, Frame, FrameError, GuestUser, PathRequest, Reply, Stream, WriteHeader, WriteRequest,
+    read_frame, write_message,
 };
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 
@@ -125,8 +125,15 @@ impl Batch {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&directory, &temporary[..], flags, Mode::from_raw_mode(0o600))?;
         rustix::fs::fchmod(&file, Mode::from_raw_mode(header.mode & 0o777))?;
-        let pending =
-            Pending { directory, name, temporary, file, written: 0, swapped: Swapped::No, shown: String::new() };
+        let pending = Pending {
+            directory,
+            name,
+            temporary,
+            file,
+            written: 0,
+            swapped: Swapped::No,
+            shown: String::new(),
+        };
         if header.append
             && existing.is_some()
             && let Err(error) = copy_existing(&pending)
@@ -177,7 +184,14 @@ impl Batch {
                 }
                 Swapped::Exchanged => {
                     let (old, new) = (&file.temporary[..], &file.name[..]);
-                    rustix::fs::renameat_with(&file.directory, old, &file.directory, new, RenameFlags::EXCHANGE).ok();
+                    rustix::fs::renameat_with(
+                        &file.directory,
+                        old,
+                        &file.directory,
+                        new,
+                        RenameFlags::EXCHANGE,
+                    )
+                    .ok();
                 }
             }
             file.discard();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::backend::Keep;
 use crate::context::CallContext;
 use crate::engine::Inner;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::journal::{Actor, Audit};
 use crate::run::Ending;
 use crate::values::SandboxName;
@@ -19,7 +19,10 @@ impl Inner {
         keep: Keep,
     ) -> Result<()> {
         if self.fleet.get(name).is_none() {
-            return Err(self.no_such_sandbox(name));
+            return match keep {
+                Keep::Workspace => Err(self.no_such_sandbox(name)),
+                Keep::Nothing => self.wipe(context, name).await,
+            };
         }
         // In a task of its own: what was begun is finished even when the caller goes away.
         let (inner, name, actor) = (Arc::clone(self), name.clone(), Actor::of(context));
@@ -42,5 +45,24 @@ impl Inner {
             Ok(())
         });
         ending.await.map_err(|error| Error::internal(format!("destroying the sandbox failed: {error}")))?
+    }
+
+    /// Removes the workspace that a destroyed sandbox left.
+    async fn wipe(self: &Arc<Self>, context: &CallContext, name: &SandboxName) -> Result<()> {
+        let gate = self.fleet.gate(name);
+        let _held = gate.lock().await;
+        if self.fleet.get(name).is_some() {
+            return Err(Error::new(Code::Busy, format!("{name} is being made at this moment"))
+                .next("destroy it again: it exists now"));
+        }
+        let mut wiped = false;
+        for backend in &self.backends {
+            wiped |= backend.wipe(name).await?;
+        }
+        if !wiped {
+            return Err(self.no_such_sandbox(name));
+        }
+        self.journal.audit(&Audit::workspace(context, "wipe_workspace", name));
+        Ok(())
     }
 }

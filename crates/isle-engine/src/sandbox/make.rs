@@ -218,7 +218,8 @@ impl Inner {
     ) -> Result<()> {
         let (engine, watched) = (Arc::downgrade(self), Arc::downgrade(sandbox));
         let (agent, welcome) =
-            AgentClient::connect(created.link, created.welcome, move || connection_ended(&engine, &watched)).await?;
+            AgentClient::connect(created.link, created.welcome, move || connection_ended(&engine, &watched))
+                .await?;
         if made == Made::Now {
             super::refuse_downgrade(&sandbox.spec, &created.containment, &welcome.missing)?;
         }

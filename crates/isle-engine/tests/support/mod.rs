@@ -17,7 +17,7 @@ use isle_engine::backend::{
 };
 use isle_engine::error::Result;
 use isle_engine::ops::shapes::RunResult;
-use isle_engine::values::SandboxId;
+use isle_engine::values::{SandboxId, SandboxName};
 use isle_engine::{CallContext, Door, Engine, EngineConfig};
 use isle_store::Store;
 use serde_json::{Value, json};
@@ -98,7 +98,12 @@ impl Plain {
     fn connect(&self, place: &Arc<Place>) -> Created {
         let (near, far) = UnixStream::pair().unwrap();
         place.serve(far);
-        Created { link: Box::new(near), containment: containment(), welcome: None, anchor: json!({ "plain": true }) }
+        Created {
+            link: Box::new(near),
+            containment: containment(),
+            welcome: None,
+            anchor: json!({ "plain": true }),
+        }
     }
 }
 
@@ -199,6 +204,10 @@ impl Backend for Plain {
             }
             Ok(unknown)
         })
+    }
+
+    fn wipe<'a>(&'a self, _: &'a SandboxName) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async { Ok(false) })
     }
 
     fn warm(&self, _: &SandboxSpec) {}

@@ -44,7 +44,11 @@ impl Alive {
 
     /// The first process of a sandbox.
     pub(super) fn process(&self, id: &SandboxId) -> Option<Arc<OwnedFd>> {
-        self.by_id.lock().unwrap_or_else(PoisonError::into_inner).get(id).map(|holding| holding.process.clone())
+        self.by_id
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(id)
+            .map(|holding| holding.process.clone())
     }
 
     /// Where its out-of-memory kills are counted.
@@ -65,7 +69,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Ends a sandbox by its first process and waits until that is gone. Killing the first process of a
 /// pid namespace kills all of it; one among the host's processes is asked to end the others first.
 pub(super) async fn end_sandbox(tier: Tier, process: &OwnedFd) -> io::Result<()> {
-    if tier == Tier::Process && rustix::process::pidfd_send_signal(process, rustix::process::Signal::TERM).is_ok() {
+    if tier == Tier::Process
+        && rustix::process::pidfd_send_signal(process, rustix::process::Signal::TERM).is_ok()
+    {
         // Too late is no error: it is killed then, and its supervisors end the runs by themselves.
         tokio::time::timeout(PATIENCE, ended(process)).await.ok();
     }

@@ -101,9 +101,7 @@ async fn try_make(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec) -> Res
     };
     let directories = match spec.tier {
         Tier::Container => None,
-        Tier::Process => {
-            Some(inner.places.prepare(id, volume, outside(&slot.ids(spec.tier), SANDBOX_ID))?)
-        }
+        Tier::Process => Some(inner.places.prepare(id, volume, outside(&slot.ids(spec.tier), SANDBOX_ID))?),
     };
     let cgroups = make_cgroups(inner, id, spec).await?;
     let (ours, theirs) = StdUnixStream::pair().map_err(|error| failed("make a socket pair", error))?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use isle_engine::Result;
 use isle_engine::backend::{Keep, Tier};
-use isle_engine::values::SandboxId;
+use isle_engine::values::{SandboxId, SandboxName};
 
 use super::cgroup::Cgroups;
 use super::create::NO_SLOT;
@@ -38,6 +38,16 @@ pub(super) async fn destroy(inner: &Arc<Inner>, id: &SandboxId, keep: Keep) -> R
         remove_volume(inner, &record).await?;
     }
     Ok(())
+}
+
+/// Removes a volume that no sandbox uses.
+pub(super) async fn wipe(inner: &Arc<Inner>, volume: &SandboxName) -> Result<bool> {
+    let known = inner.records.volume_path(volume).exists() || inner.places.volume_path(volume).exists();
+    if known {
+        let slot = inner.records.volume_slot(volume).unwrap_or(NO_SLOT);
+        remove_volume(inner, &Record { volume: volume.clone(), slot, tier: Tier::Process }).await?;
+    }
+    Ok(known)
 }
 
 /// Removes a volume, whichever tiers used it.
@@ -75,8 +85,10 @@ async fn end_processes_of(owner: u32) {
     };
     for _ in 0..500 {
         let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let found: Vec<i32> =
-            pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|&pid| belongs(pid)).collect();
+        let found: Vec<i32> = pids
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .filter(|&pid| belongs(pid))
+            .collect();
         if found.is_empty() {
             return;
         }

@@ -76,27 +76,49 @@ impl Facts {
                 "AppArmor user namespace restriction",
                 !apparmor_restricts(),
                 if apparmor_restricts() { "restricts ordinary users" } else { "none" },
-                if apparmor_restricts() { "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0" } else { "" },
+                if apparmor_restricts() {
+                    "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+                } else {
+                    ""
+                },
             ),
-            fact("overlayfs", self.overlay, yes(self.overlay), if self.overlay { "" } else { "sudo modprobe overlay" }),
+            fact(
+                "overlayfs",
+                self.overlay,
+                yes(self.overlay),
+                if self.overlay { "" } else { "sudo modprobe overlay" },
+            ),
             fact(
                 "seccomp",
                 self.seccomp_notifications,
                 if self.seccomp_notifications { "filters and notifications" } else { "no notifications" },
-                if self.seccomp_notifications { "" } else { "use Linux 5.0 or newer with CONFIG_SECCOMP_FILTER" },
+                if self.seccomp_notifications {
+                    ""
+                } else {
+                    "use Linux 5.0 or newer with CONFIG_SECCOMP_FILTER"
+                },
             ),
             fact(
                 "Landlock",
                 self.landlock >= 1,
                 &if self.landlock >= 1 { format!("version {}", self.landlock) } else { "absent".into() },
-                if self.landlock >= 1 { "" } else { "boot with `lsm=landlock,…` or use Linux 5.13 or newer" },
+                if self.landlock >= 1 {
+                    ""
+                } else {
+                    "boot with `lsm=landlock,…` or use Linux 5.13 or newer"
+                },
             ),
         ]
     }
 
     fn user_facts(&self) -> Vec<Fact> {
         if self.root {
-            return vec![fact("daemon user", true, "root: every sandbox gets its own range of unused ids", "")];
+            return vec![fact(
+                "daemon user",
+                true,
+                "root: every sandbox gets its own range of unused ids",
+                "",
+            )];
         }
         let user = user_name(rustix::process::geteuid().as_raw()).unwrap_or_else(|| "$USER".into());
         let ids = self.subordinate_ids.unwrap_or(0);
@@ -181,7 +203,8 @@ fn on_path(program: &str) -> bool {
 
 fn module_exists(name: &str) -> bool {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    fs::read_to_string(format!("/lib/modules/{release}/modules.dep")).is_ok_and(|list| list.contains(&format!("/{name}.ko")))
+    fs::read_to_string(format!("/lib/modules/{release}/modules.dep"))
+        .is_ok_and(|list| list.contains(&format!("/{name}.ko")))
 }
 
 fn apparmor_restricts() -> bool {

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use isle_engine::{Code, Error, Result};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -71,9 +71,8 @@ impl ForkServer {
             Mode::Namespaces => rootless.then_some("map"),
             Mode::Plain => Some("plain"),
         };
-        let child = spawn(&theirs, state, scratch, argument).map_err(|error| {
-            Error::internal(format!("the fork server could not be started: {error}"))
-        })?;
+        let child = spawn(&theirs, state, scratch, argument)
+            .map_err(|error| Error::internal(format!("the fork server could not be started: {error}")))?;
         drop(theirs);
         // SAFETY: the OwnedFd keeps its descriptor for the life of the AsyncFd.
         let socket = unsafe { AsyncFd::register(ours) }.map_err(Error::internal)?;
@@ -90,7 +89,8 @@ impl ForkServer {
                 (other, _) => return Err(Error::internal(format!("the fork server said {other:?}"))),
             }
             server.map_ids().await?;
-            rustix::net::send(server.socket.get_ref(), b"mapped", SendFlags::NOSIGNAL).map_err(Error::internal)?;
+            rustix::net::send(server.socket.get_ref(), b"mapped", SendFlags::NOSIGNAL)
+                .map_err(Error::internal)?;
         }
         match server.receive_one().await? {
             (ForkReply::Ready, _) => {}
@@ -114,10 +114,16 @@ impl ForkServer {
         let user = user_name(uid).unwrap_or_default();
         for (program, file, own) in [("newuidmap", "/etc/subuid", uid), ("newgidmap", "/etc/subgid", gid)] {
             let Some((start, count)) = subordinate_range(file, &user, uid) else {
-                return Err(Error::new(Code::BackendUnavailable, format!("{file} gives {user} no subordinate ids"))
-                    .next(format!("sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {user}")));
+                return Err(Error::new(
+                    Code::BackendUnavailable,
+                    format!("{file} gives {user} no subordinate ids"),
+                )
+                .next(format!(
+                    "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {user}"
+                )));
             };
-            let numbers = ["0", &own.to_string(), "1", "1", &start.to_string(), &count.to_string()].map(str::to_owned);
+            let numbers =
+                ["0", &own.to_string(), "1", "1", &start.to_string(), &count.to_string()].map(str::to_owned);
             let output = tokio::process::Command::new(program).arg(&pid).args(numbers).output().await;
             let problem = match output {
                 Ok(output) if output.status.success() => continue,
@@ -220,7 +226,9 @@ fn gone() -> Error {
 pub(super) fn refusal(step: &str, errno: i32) -> Error {
     let why = io::Error::from_raw_os_error(errno);
     let error = match errno {
-        libc::ENOSPC => Error::new(Code::NoSpace, format!("could not {step}: {why}")).next("free disk space on the host"),
+        libc::ENOSPC => {
+            Error::new(Code::NoSpace, format!("could not {step}: {why}")).next("free disk space on the host")
+        }
         libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::EUSERS => {
             Error::new(Code::LimitReached, format!("could not {step}: {why}"))
                 .next("destroy sandboxes that are no longer needed, or raise the host's limits")

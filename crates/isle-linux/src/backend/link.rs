@@ -13,9 +13,8 @@ const LARGEST: usize = 64 * 1024;
 
 /// Reads the preamble; who the agent is and what could not be set up, or why there is no sandbox.
 pub(super) async fn read_preamble(link: &mut UnixStream) -> Result<Welcome> {
-    let broken = |error: std::io::Error| {
-        Error::internal(format!("the sandbox ended during its set-up: {error}"))
-    };
+    let broken =
+        |error: std::io::Error| Error::internal(format!("the sandbox ended during its set-up: {error}"));
     let length = usize::try_from(link.read_u32().await.map_err(broken)?).unwrap_or(usize::MAX);
     if length > LARGEST {
         return Err(Error::internal("the agent's first words are too long"));

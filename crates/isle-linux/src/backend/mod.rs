@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use isle_engine::backend::{Backend, Created, Fact, Found, Keep, Offer, SandboxSpec, Tier, Usage};
-use isle_engine::values::SandboxId;
+use isle_engine::values::{SandboxId, SandboxName};
 use isle_engine::{Error, Result};
 
 use alive::Alive;
@@ -172,12 +172,17 @@ impl Backend for NativeBackend {
         Box::pin(destroy::destroy(&self.inner, id, keep))
     }
 
+    fn wipe<'a>(&'a self, volume: &'a SandboxName) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(destroy::wipe(&self.inner, volume))
+    }
+
     fn usage<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<Usage>> {
         Box::pin(async move {
             let resource = self.inner.alive.resource(id);
             let mut usage = self.inner.cgroups.usage(resource.as_str());
             let record = self.inner.records.read(id);
-            let private = self.inner.places.usage(&resource, record.as_ref().map(|record| &record.volume)).await;
+            let private =
+                self.inner.places.usage(&resource, record.as_ref().map(|record| &record.volume)).await;
             usage.disk_bytes = match private {
                 Some(bytes) => Some(bytes),
                 None => volume::usage(&self.inner, id).await,

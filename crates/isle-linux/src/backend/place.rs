@@ -53,7 +53,7 @@ impl Places {
         self.base.join(id.as_str())
     }
 
-    fn volume_path(&self, volume: &SandboxName) -> PathBuf {
+    pub(super) fn volume_path(&self, volume: &SandboxName) -> PathBuf {
         self.base.join(VOLUMES).join(volume.as_str())
     }
 

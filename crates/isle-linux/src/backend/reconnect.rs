@@ -71,11 +71,13 @@ fn peer_process(stream: &UnixStream) -> Option<OwnedFd> {
     let peer = rustix::net::sockopt::socket_peercred(stream.as_fd()).ok()?;
     let process = rustix::process::pidfd_open(peer.pid, rustix::process::PidfdFlags::empty()).ok()?;
     let mut byte = [0u8; 1];
-    match rustix::net::recv(stream.as_fd(), &mut byte, rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT)
-    {
+    match rustix::net::recv(
+        stream.as_fd(),
+        &mut byte,
+        rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT,
+    ) {
         Ok((0, _)) => None,
         Ok(_) | Err(rustix::io::Errno::AGAIN) => Some(process),
         Err(_) => None,
     }
 }
-

@@ -43,8 +43,13 @@ impl Records {
             sockets: config.runtime_dir.join("sandboxes"),
             scratch: config.runtime_dir.join("berth"),
         };
-        let directories =
-            [&records.state, &records.state.join("records"), &records.state.join("volumes"), &records.sockets, &records.scratch];
+        let directories = [
+            &records.state,
+            &records.state.join("records"),
+            &records.state.join("volumes"),
+            &records.sockets,
+            &records.scratch,
+        ];
         for directory in directories {
             // Searchable by the ids of sandboxes, whose set-up walks to its own layer; the directories
             // above are closed to everybody.
@@ -74,9 +79,10 @@ impl Records {
     pub(super) fn instance(&self) -> String {
         let path = fs::canonicalize(&self.state).unwrap_or_else(|_| self.state.clone());
         // FNV-1a: a name, not a secret.
-        let hash = path.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-        });
+        let hash =
+            path.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+            });
         format!("isle-{hash:016x}")
     }
 
@@ -88,7 +94,8 @@ impl Records {
         let text = serde_json::to_vec(record).map_err(Error::internal)?;
         let write = || -> io::Result<()> {
             let path = self.record_path(id);
-            let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+            let mut file =
+                fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
             io::Write::write_all(&mut file, &text)
         };
         write().map_err(|error| failed("write the record of a sandbox", error))
@@ -146,8 +153,12 @@ impl Records {
         self.remove_socket(id)?;
         let (_directory, path) = self.short_socket(id)?;
         let flags = rustix::net::SocketFlags::CLOEXEC;
-        let socket =
-            rustix::net::socket_with(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM, flags, None)?;
+        let socket = rustix::net::socket_with(
+            rustix::net::AddressFamily::UNIX,
+            rustix::net::SocketType::STREAM,
+            flags,
+            None,
+        )?;
         rustix::net::bind(&socket, &rustix::net::SocketAddrUnix::new(&path)?)?;
         Ok(socket)
     }

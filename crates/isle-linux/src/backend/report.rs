@@ -1,8 +1,6 @@
 //! Containment: what each tier promises, and what of it this host really enforces.
 
-use isle_engine::backend::{
-    Containment, Guarantee, GuaranteeStatus, Lifetime, Offer, SandboxSpec, Tier,
-};
+use isle_engine::backend::{Containment, Guarantee, GuaranteeStatus, Lifetime, Offer, SandboxSpec, Tier};
 use isle_engine::{Code, Error, Result};
 use isle_wire::Missing;
 
@@ -28,19 +26,32 @@ fn container(facts: &Facts, cgroups: &Cgroups, lifetime: Lifetime) -> Vec<Guaran
     let namespaces = facts.user_namespaces.clone();
     let ids = match (facts.root, facts.subordinate_ids, facts.id_helpers) {
         (true, _, _) => Ok("a private range of 65,536 host ids, never 0".into()),
-        (false, Some(count), true) if count >= 64 => Ok("a private slice of this user's subordinate ids".into()),
-        (false, Some(_), false) => Err(("newuidmap is missing".to_owned(), "sudo apt install uidmap".to_owned())),
+        (false, Some(count), true) if count >= 64 => {
+            Ok("a private slice of this user's subordinate ids".into())
+        }
+        (false, Some(_), false) => {
+            Err(("newuidmap is missing".to_owned(), "sudo apt install uidmap".to_owned()))
+        }
         _ => Err((
             "this user has no subordinate ids".to_owned(),
             "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER".to_owned(),
         )),
     };
     let mut lines = vec![
-        line("namespaces", namespaces.map(|()| "own user, pid, mount, network, ipc, uts and cgroup namespaces".into())),
+        line(
+            "namespaces",
+            namespaces.map(|()| "own user, pid, mount, network, ipc, uts and cgroup namespaces".into()),
+        ),
         line("private_ids", ids),
-        line("own_root", Ok("overlay root, host programs read-only, nothing else of the host's files".into())),
+        line(
+            "own_root",
+            Ok("overlay root, host programs read-only, nothing else of the host's files".into()),
+        ),
         line("no_network", Ok("a network namespace with loopback only".into())),
-        line("no_capabilities", Ok("none for the sandbox user; five inside its own user namespace for guest root".into())),
+        line(
+            "no_capabilities",
+            Ok("none for the sandbox user; five inside its own user namespace for guest root".into()),
+        ),
         line("no_new_privileges", Ok("set for every process".into())),
     ];
     lines.extend(common(facts, cgroups));
@@ -74,7 +85,10 @@ fn process(facts: &Facts, cgroups: &Cgroups) -> Vec<Guarantee> {
             "own_root",
             lacks("host files are closed by Landlock, not absent: their names and sizes can be looked up"),
         ),
-        line("private_ids", own_id("a host user id of its own, never 0", "commands run as the daemon's own user")),
+        line(
+            "private_ids",
+            own_id("a host user id of its own, never 0", "commands run as the daemon's own user"),
+        ),
         line(
             "file_attributes",
             own_id(
@@ -83,8 +97,14 @@ fn process(facts: &Facts, cgroups: &Cgroups) -> Vec<Guarantee> {
             ),
         ),
         line("no_signals_out", signals),
-        line("no_processes_seen", Ok("/proc cannot be opened, tracing and reading memory are refused".into())),
-        line("no_shared_memory", Ok("System V IPC and message queues are refused, /dev/shm cannot be opened".into())),
+        line(
+            "no_processes_seen",
+            Ok("/proc cannot be opened, tracing and reading memory are refused".into()),
+        ),
+        line(
+            "no_shared_memory",
+            Ok("System V IPC and message queues are refused, /dev/shm cannot be opened".into()),
+        ),
         line("no_network", Ok("no sockets can be made but pairs connected to each other".into())),
         line("no_capabilities", Ok("none, and no guest root".into())),
         line("no_new_privileges", Ok("set for every process".into())),
@@ -124,15 +144,18 @@ fn common(facts: &Facts, cgroups: &Cgroups) -> Vec<Guarantee> {
     };
     let landlock = match facts.landlock {
         0 => Err(("the kernel has no Landlock".to_owned(), "boot with `lsm=landlock,…`".to_owned())),
-        version if version < 6 => Ok(format!("version {version}: files; signals and abstract sockets need version 6")),
+        version if version < 6 => {
+            Ok(format!("version {version}: files; signals and abstract sockets need version 6"))
+        }
         version => Ok(format!("version {version}: files, devices, signals, abstract sockets")),
     };
     let holds = cgroups.holds();
     let (reason, fix) = match cgroups {
         Cgroups::Absent { reason, fix } => (reason.clone(), fix.clone()),
-        Cgroups::V1(_) | Cgroups::V2(_) => {
-            ("the controller is not delegated".to_owned(), "delegate memory, pids and cpu to the daemon's cgroup".into())
-        }
+        Cgroups::V1(_) | Cgroups::V2(_) => (
+            "the controller is not delegated".to_owned(),
+            "delegate memory, pids and cpu to the daemon's cgroup".into(),
+        ),
     };
     let limit = |key: &str, held: bool, how: &str| {
         line(key, if held { Ok(how.to_owned()) } else { Err((reason.clone(), fix.clone())) })
@@ -148,8 +171,12 @@ fn common(facts: &Facts, cgroups: &Cgroups) -> Vec<Guarantee> {
 
 fn disk(facts: &Facts, lifetime: Lifetime) -> Guarantee {
     match lifetime {
-        Lifetime::OneShot => line("disk_limit", Ok("a tmpfs of limited size and inodes, charged to the sandbox".into())),
-        Lifetime::Named if facts.images => line("disk_limit", Ok("a file system image of limited size".into())),
+        Lifetime::OneShot => {
+            line("disk_limit", Ok("a tmpfs of limited size and inodes, charged to the sandbox".into()))
+        }
+        Lifetime::Named if facts.images => {
+            line("disk_limit", Ok("a file system image of limited size".into()))
+        }
         Lifetime::Named => watched_disk(),
     }
 }
@@ -159,7 +186,9 @@ fn watched_disk() -> Guarantee {
         key: "disk_limit".into(),
         status: GuaranteeStatus::Watched,
         how: "watched, not enforced: at the limit the sandbox is stopped until there is room".into(),
-        fix: "run the daemon as root with e2fsprogs installed: each sandbox then gets a file system of its own".into(),
+        fix:
+            "run the daemon as root with e2fsprogs installed: each sandbox then gets a file system of its own"
+                .into(),
     }
 }
 
@@ -170,9 +199,8 @@ pub(super) fn offers(facts: &Facts, cgroups: &Cgroups) -> Vec<Offer> {
 
 fn offer(facts: &Facts, cgroups: &Cgroups, tier: Tier) -> Offer {
     let guarantees = guarantees(facts, cgroups, tier, Lifetime::OneShot);
-    let missing = |key: &str| {
-        guarantees.iter().any(|one| one.key == key && one.status == GuaranteeStatus::Missing)
-    };
+    let missing =
+        |key: &str| guarantees.iter().any(|one| one.key == key && one.status == GuaranteeStatus::Missing);
     // Without these there is no sandbox of that tier at all.
     let vital: &[&str] = match tier {
         Tier::Container => &["namespaces", "private_ids", "seccomp"],

@@ -58,7 +58,8 @@ pub(super) async fn prepare(inner: &Arc<Inner>, volume: &SandboxName, limit: Byt
     let opened = tokio::task::spawn_blocking(move || open_image(&image, &templates, limit)).await;
     let device = opened.map_err(Error::internal)?.map_err(|error| match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT) => {
-            Error::new(Code::NoSpace, format!("the host's disk is full: {error}")).next("free disk space on the host")
+            Error::new(Code::NoSpace, format!("the host's disk is full: {error}"))
+                .next("free disk space on the host")
         }
         _ => failed("open the volume's image", error),
     })?;
@@ -108,7 +109,16 @@ fn template(directory: &Path, bytes: u64) -> io::Result<PathBuf> {
     let program = make_file_system_program().ok_or(io::ErrorKind::NotFound)?;
     // No journal: a volume is checked before use instead, and every sandbox is spared a kernel thread.
     let output = std::process::Command::new(program)
-        .args(["-q", "-F", "-m", "0", "-O", "^has_journal,^resize_inode", "-E", "lazy_itable_init=1,nodiscard"])
+        .args([
+            "-q",
+            "-F",
+            "-m",
+            "0",
+            "-O",
+            "^has_journal,^resize_inode",
+            "-E",
+            "lazy_itable_init=1,nodiscard",
+        ])
         .arg(&part)
         .env_clear()
         .output()?;

@@ -107,7 +107,17 @@ pub(super) fn set_limits(request: &MakeRequest) -> Step<()> {
 /// Landlock is a second wall here; a kernel without it is reported, not fatal (the daemon decides).
 fn confine_files(missing: &mut Vec<(&'static str, String)>) {
     const WRITABLE: &[&std::ffi::CStr] = &[
-        c"/dev/shm", c"/etc", c"/home", c"/media", c"/mnt", c"/opt", c"/root", c"/run", c"/srv", c"/tmp", c"/var",
+        c"/dev/shm",
+        c"/etc",
+        c"/home",
+        c"/media",
+        c"/mnt",
+        c"/opt",
+        c"/root",
+        c"/run",
+        c"/srv",
+        c"/tmp",
+        c"/var",
         c"/workspace",
     ];
     let confine = || -> std::io::Result<bool> {

@@ -71,8 +71,11 @@ impl Ruleset {
             3 | 4 => 0x7fff,
             _ => 0xffff,
         };
-        let attributes =
-            RulesetAttributes { handled_fs: handled, handled_net: 0, scoped: if version >= 6 { 3 } else { 0 } };
+        let attributes = RulesetAttributes {
+            handled_fs: handled,
+            handled_net: 0,
+            scoped: if version >= 6 { 3 } else { 0 },
+        };
         let size: usize = match version {
             1..=3 => 8,
             4 | 5 => 16,

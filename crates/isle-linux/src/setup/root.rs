@@ -40,13 +40,15 @@ pub(super) fn build(request: &MakeRequest) -> Step<()> {
     populate(&layer, in_memory).doing(|| "fill the writable layer".into())?;
     overlay(&layer, &work).doing(|| "mount the root".into())?;
     for name in &request.system_directories {
-        bind_recursive(&Path::new(berth::SYSTEM).join(name), &root.join(name)).doing(|| format!("show /{name}"))?;
+        bind_recursive(&Path::new(berth::SYSTEM).join(name), &root.join(name))
+            .doing(|| format!("show /{name}"))?;
     }
     proc_file_system(root)?;
     device_tree(root, request)?;
     if !in_memory {
         let workspace = Path::new(berth::VOLUME).join(volume::WORKSPACE);
-        bind(&workspace, &root.join("workspace"), BindMode::Writable).doing(|| "show the workspace".into())?;
+        bind(&workspace, &root.join("workspace"), BindMode::Writable)
+            .doing(|| "show the workspace".into())?;
     }
     Ok(())
 }
@@ -55,7 +57,8 @@ pub(super) fn build(request: &MakeRequest) -> Step<()> {
 fn writable_layer(request: &MakeRequest) -> Step<(PathBuf, PathBuf)> {
     let place = match &request.volume {
         Volume::Memory => {
-            let options = format!("mode=0755,size={},nr_inodes={}", request.tmpfs_bytes, request.tmpfs_inodes);
+            let options =
+                format!("mode=0755,size={},nr_inodes={}", request.tmpfs_bytes, request.tmpfs_inodes);
             mount_at(c"tmpfs", Path::new(berth::STAGE), c"tmpfs", libc::MS_NOSUID | libc::MS_NODEV, &options)
                 .doing(|| "mount the writable layer".into())?;
             PathBuf::from(berth::STAGE)

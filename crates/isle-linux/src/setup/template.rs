@@ -69,7 +69,10 @@ pub const OWN_ETC: &[(&str, &str)] = &[
     ("group", "root:x:0:\ndaemon:x:1:\nbin:x:2:\ntty:x:5:\nsandbox:x:1000:\nnogroup:x:65534:\n"),
     ("hostname", "isle\n"),
     ("hosts", "127.0.0.1 localhost isle\n::1 localhost ip6-localhost ip6-loopback\n"),
-    ("nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n"),
+    (
+        "nsswitch.conf",
+        "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n",
+    ),
     ("resolv.conf", "# No network: nothing to resolve with.\n"),
 ];
 
@@ -77,8 +80,23 @@ pub const OWN_ETC: &[(&str, &str)] = &[
 const ROOT_LINKS: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
 /// Directories every root has.
-const ROOT_DIRECTORIES: &[&str] =
-    &["dev", "etc", "home", "media", "mnt", "opt", "proc", "root", "run", "srv", "sys", "tmp", "usr", "var", "workspace"];
+const ROOT_DIRECTORIES: &[&str] = &[
+    "dev",
+    "etc",
+    "home",
+    "media",
+    "mnt",
+    "opt",
+    "proc",
+    "root",
+    "run",
+    "srv",
+    "sys",
+    "tmp",
+    "usr",
+    "var",
+    "workspace",
+];
 
 /// Directories of the host that are shown read-only: `/usr`, and those of `/bin` and its like that
 /// are real directories.

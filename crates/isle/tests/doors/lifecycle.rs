@@ -36,6 +36,17 @@ fn destroying_keeps_the_workspace_and_wiping_removes_it() {
 }
 
 #[test]
+fn a_workspace_that_outlived_its_sandbox_can_still_be_wiped() {
+    let daemon = TestDaemon::start();
+    daemon.shell("box", "echo kept > file");
+    daemon.succeeds(&["rm", "box"]);
+    daemon.succeeds(&["rm", "box", "--wipe"]);
+    let again = daemon.refused("DELETE", "/v1/sandboxes/box?wipe=true", None);
+    assert_eq!(again["code"], "SANDBOX_NOT_FOUND");
+    assert_eq!(daemon.shell("box", "ls -A"), "");
+}
+
+#[test]
 fn destroying_ends_everything_that_runs_and_tells_who_waits() {
     let daemon = TestDaemon::start();
     let marker = format!("78001{:07}", std::process::id());

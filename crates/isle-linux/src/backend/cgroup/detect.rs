@@ -49,7 +49,8 @@ fn controllers(directory: &Path) -> Vec<String> {
 
 fn try_split(mounts: &[&Mount], instance: &str) -> Cgroups {
     let find = |controller: &str| {
-        let mount = mounts.iter().find(|mount| mount.options.split(',').any(|option| option == controller))?;
+        let mount =
+            mounts.iter().find(|mount| mount.options.split(',').any(|option| option == controller))?;
         let base = mount.path.join(instance);
         match fs::create_dir(&base) {
             Ok(()) => Some(base),
@@ -64,7 +65,8 @@ fn try_split(mounts: &[&Mount], instance: &str) -> Cgroups {
     }
     Cgroups::Absent {
         reason: "cgroup v1 directories can be made by root only".into(),
-        fix: "run the daemon as root, or boot with systemd.unified_cgroup_hierarchy=1 and a user session".into(),
+        fix: "run the daemon as root, or boot with systemd.unified_cgroup_hierarchy=1 and a user session"
+            .into(),
     }
 }
 
@@ -72,10 +74,12 @@ fn try_split(mounts: &[&Mount], instance: &str) -> Cgroups {
 /// daemon then moves into a leaf, because a cgroup with processes cannot hand controllers down.
 fn try_unified(mount: &Mount, instance: &str) -> Cgroups {
     let own = own_cgroup(&mount.path);
-    let absent = |reason: String| Cgroups::Absent {
+    let absent = |reason: String| {
+        Cgroups::Absent {
         reason,
         fix: "start the daemon inside a delegated cgroup: `systemd-run --user --scope -p Delegate=yes isle serve`"
             .into(),
+    }
     };
     let top = rustix::process::geteuid().is_root();
     let (base, parent) = if top {
@@ -89,7 +93,10 @@ fn try_unified(mount: &Mount, instance: &str) -> Cgroups {
             let moved = fs::create_dir_all(&leaf)
                 .and_then(|()| fs::write(leaf.join("cgroup.procs"), std::process::id().to_string()));
             if let Err(error) = moved {
-                return absent(format!("the cgroup {} is not delegated to this user: {error}", home.display()));
+                return absent(format!(
+                    "the cgroup {} is not delegated to this user: {error}",
+                    home.display()
+                ));
             }
         }
         (home.join(instance), home)

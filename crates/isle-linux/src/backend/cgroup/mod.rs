@@ -107,9 +107,11 @@ impl Cgroups {
         if directories.is_empty() {
             return Ok(());
         }
-        tokio::task::spawn_blocking(move || directories.iter().try_for_each(|directory| empty_and_remove(directory)))
-            .await
-            .map_err(io::Error::other)?
+        tokio::task::spawn_blocking(move || {
+            directories.iter().try_for_each(|directory| empty_and_remove(directory))
+        })
+        .await
+        .map_err(io::Error::other)?
     }
 
     fn remove_now(&self, id: &str) {
@@ -200,7 +202,11 @@ fn field(path: PathBuf, name: &str) -> Option<u64> {
 /// CPU time per period for a number of CPUs, in microseconds of a 100 ms period.
 fn cpu_quota(cpus: f64) -> u64 {
     let quota = (cpus * 100_000.0).round().clamp(1_000.0, 1e12);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a positive range")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "clamped to a positive range"
+    )]
     let quota = quota as u64;
     quota
 }

@@ -81,7 +81,8 @@ fn ranges(policy: Policy) -> Vec<(u32, Verdict)> {
             && (calls::REFUSED_AMONG_HOST_SOCKETS.contains(number)
                 || calls::CHECKED_AMONG_HOST_PROCESSES.iter().any(|(checked, _)| checked == number))
     };
-    let allowed: Vec<libc::c_long> = calls::ALLOWED.iter().copied().filter(|number| !special(number)).collect();
+    let allowed: Vec<libc::c_long> =
+        calls::ALLOWED.iter().copied().filter(|number| !special(number)).collect();
     add(&allowed, Verdict::Return(ALLOW));
     add(calls::REFUSED, Verdict::Return(NOTIFY));
     match policy {

@@ -134,7 +134,10 @@ fn a_process_has_only_pairs_that_stay_connected_to_each_other() {
         assert_eq!(process(libc::SYS_socketpair, pair(libc::AF_UNIX, kind)), errno(libc::EAFNOSUPPORT));
         assert_eq!(container(libc::SYS_socketpair, pair(libc::AF_UNIX, kind)), ALLOW);
     }
-    assert_eq!(process(libc::SYS_socketpair, pair(libc::AF_TIPC, libc::SOCK_STREAM)), errno(libc::EAFNOSUPPORT));
+    assert_eq!(
+        process(libc::SYS_socketpair, pair(libc::AF_TIPC, libc::SOCK_STREAM)),
+        errno(libc::EAFNOSUPPORT)
+    );
     for number in [libc::SYS_bind, libc::SYS_connect] {
         assert_eq!(process(number, [0; 3]), NOTIFY);
         assert_eq!(container(number, [0; 3]), ALLOW);

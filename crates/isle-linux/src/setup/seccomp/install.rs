@@ -58,8 +58,7 @@ impl Listener {
 
     /// Answers it with an error.
     pub fn refuse(&self, notification: Notification, errno: i32) -> io::Result<()> {
-        let mut response =
-            libc::seccomp_notif_resp { id: notification.id, val: 0, error: -errno, flags: 0 };
+        let mut response = libc::seccomp_notif_resp { id: notification.id, val: 0, error: -errno, flags: 0 };
         // SAFETY: the kernel reads the struct, which outlives the call.
         check(unsafe { libc::ioctl(self.0.as_raw_fd(), NOTIF_SEND, &raw mut response) }.into()).map(drop)
     }
