@@ -11,6 +11,8 @@ use isle_engine::backend::Tier;
 use isle_engine::values::SandboxId;
 use tokio::io::unix::AsyncFd;
 
+use super::spare::Lease;
+
 /// A sandbox that lives.
 #[derive(Debug, Clone)]
 pub(super) struct Holding {
@@ -25,6 +27,8 @@ pub(super) struct Holding {
     pub(super) resource: SandboxId,
     /// Where the kernel counts its processes killed for lack of memory; read at every run.
     pub(super) oom_counter: Option<Arc<File>>,
+    /// The cgroups of a one-shot, which another may use after it.
+    pub(super) lease: Option<Arc<Lease>>,
 }
 
 /// All of them.

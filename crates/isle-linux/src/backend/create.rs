@@ -12,9 +12,11 @@ use isle_wire::Welcome;
 use tokio::net::UnixStream;
 
 use super::alive::{self, Holding};
+use super::fork_server::ForkServer;
 use super::record::Record;
+use super::spare::{self, Lease};
 use super::{Inner, destroy, failed, link, pool, report, volume, watch};
-use crate::request::{Extent, MakeRequest, MakeTier, Volume, outside};
+use crate::request::{Directories, Extent, MakeRequest, MakeTier, Volume, outside};
 use crate::setup::{SANDBOX_ID, template};
 
 /// Open descriptors per process.
@@ -33,7 +35,6 @@ pub(super) struct Fresh {
 
 /// Makes a sandbox, or takes a ready one.
 pub(super) async fn create(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec) -> Result<Created> {
-    report::admit(&inner.offers(), spec)?;
     if spec.image != "host" {
         return Err(Error::new(Code::InvalidArgument, format!("there is no image {:?}", spec.image))
             .next("use image `host`: the host's own programs, read-only"));
@@ -103,7 +104,42 @@ async fn try_make(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec) -> Res
         Tier::Container => None,
         Tier::Process => Some(inner.places.prepare(id, volume, outside(&slot.ids(spec.tier), SANDBOX_ID))?),
     };
-    let cgroups = make_cgroups(inner, id, spec).await?;
+    let lease = match (spec.tier, spec.lifetime) {
+        (Tier::Container, Lifetime::OneShot) => Some(spare::take(inner, id, &spec.limits).await?),
+        (Tier::Process, _) | (_, Lifetime::Named) => None,
+    };
+    let made = make_process(inner, id, spec, slot, fork_server, prepared, directories, lease.as_ref()).await;
+    match (made, lease) {
+        (Ok(mut fresh), lease) => {
+            fresh.holding.lease = lease.map(Arc::new);
+            Ok(fresh)
+        }
+        (Err(error), Some(lease)) => {
+            spare::remove(inner, &lease.resource).await.ok();
+            Err(error)
+        }
+        (Err(error), None) => Err(error),
+    }
+}
+
+/// The process itself, in cgroups of its own or leased ones.
+#[expect(clippy::too_many_arguments, reason = "one caller, which has prepared each of them")]
+async fn make_process(
+    inner: &Arc<Inner>,
+    id: &SandboxId,
+    spec: &SandboxSpec,
+    slot: Slot<'_>,
+    fork_server: Arc<ForkServer>,
+    prepared: volume::Prepared,
+    directories: Option<Directories>,
+    lease: Option<&Lease>,
+) -> Result<Fresh> {
+    let named = spec.lifetime == Lifetime::Named;
+    let own_cgroups = match lease {
+        Some(_) => Vec::new(),
+        None => make_cgroups(inner, id, spec).await?,
+    };
+    let cgroups = lease.map_or(&own_cgroups, |lease| &lease.entrances);
     let (ours, theirs) = StdUnixStream::pair().map_err(|error| failed("make a socket pair", error))?;
     let listener = named
         .then(|| inner.records.bind_socket(id))
@@ -122,8 +158,10 @@ async fn try_make(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec) -> Res
         tier: spec.tier,
         slot: slot.number,
         slot_stays: slot.stays,
-        resource: id.clone(),
-        oom_counter: inner.cgroups.oom_counter(id.as_str()),
+        resource: lease.map_or_else(|| id.clone(), |lease| lease.resource.clone()),
+        oom_counter: lease
+            .map_or_else(|| inner.cgroups.oom_counter(id.as_str()), |lease| lease.oom_counter.clone()),
+        lease: None,
     };
     let connect = || -> io::Result<UnixStream> {
         ours.set_nonblocking(true)?;

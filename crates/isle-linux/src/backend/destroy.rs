@@ -11,7 +11,7 @@ use isle_engine::values::{SandboxId, SandboxName};
 use super::cgroup::Cgroups;
 use super::create::NO_SLOT;
 use super::record::{Record, Records};
-use super::{Inner, alive, failed, reconnect};
+use super::{Inner, alive, failed, reconnect, spare};
 
 /// Kills what runs, removes what is left. The record goes last, so that a failure on the way is
 /// found again.
@@ -22,6 +22,10 @@ pub(super) async fn destroy(inner: &Arc<Inner>, id: &SandboxId, keep: Keep) -> R
         ended.map_err(|error| failed("end the sandbox", error))?;
         if !holding.slot_stays {
             inner.ids.release(holding.slot);
+        }
+        if let Some(lease) = holding.lease {
+            // A one-shot in memory leaves nothing else.
+            return spare::give_back(inner, lease).await;
         }
         resource = holding.resource;
     } else if let Some(process) = reconnect::find_process(inner, id).await {

@@ -16,6 +16,7 @@ mod reconnect;
 mod record;
 mod remove_tree;
 mod report;
+mod spare;
 mod volume;
 mod watch;
 
@@ -65,6 +66,7 @@ struct Inner {
     records: Records,
     alive: Alive,
     pool: Pool,
+    spares: spare::Spares,
     places: Places,
     fork_server: Mutex<Option<Arc<ForkServer>>>,
     /// Started when the first sandbox of tier `process` is.
@@ -90,6 +92,7 @@ impl NativeBackend {
         let places = Places::new(facts.root, &records.state(), &records.instance());
         let inner = Arc::new(Inner {
             pool: Pool::new(config.pool_size),
+            spares: spare::Spares::default(),
             facts,
             cgroups,
             ids,
@@ -205,7 +208,11 @@ impl Backend for NativeBackend {
 
     fn shutdown(&self, within: Duration) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            let ended = tokio::time::timeout(within, pool::drain(&self.inner)).await;
+            let letting_go = async {
+                pool::drain(&self.inner).await;
+                spare::drain(&self.inner).await;
+            };
+            let ended = tokio::time::timeout(within, letting_go).await;
             if ended.is_err() {
                 tracing::warn!("ready sandboxes were not all removed in time; the next start removes them");
             }

@@ -9,7 +9,7 @@ use isle_engine::backend::{Lifetime, SandboxSpec};
 use isle_engine::values::SandboxId;
 
 use super::create::{self, Fresh};
-use super::{Inner, alive, destroy};
+use super::{Inner, alive, destroy, spare};
 
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -120,6 +120,12 @@ async fn discard(inner: &Arc<Inner>, fresh: Fresh) {
     let id = fresh.holding.resource.clone();
     alive::end_sandbox(fresh.holding.tier, &fresh.holding.process).await.ok();
     inner.ids.release(fresh.holding.slot);
+    if let Some(lease) = fresh.holding.lease {
+        if let Err(error) = spare::give_back(inner, lease).await {
+            tracing::warn!(%error, "a ready sandbox was not removed completely; the next start does it");
+        }
+        return;
+    }
     if let Err(error) = destroy::remains(inner, &id).await {
         tracing::warn!(%error, "a ready sandbox was not removed completely; the next start does it");
     }

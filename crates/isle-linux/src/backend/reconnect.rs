@@ -34,6 +34,7 @@ pub(super) async fn reconnect(inner: &Arc<Inner>, id: &SandboxId, spec: &Sandbox
         slot_stays: true,
         resource: id.clone(),
         oom_counter: inner.cgroups.oom_counter(id.as_str()),
+        lease: None,
     };
     inner.alive.insert(id, holding);
     create::look_after_volume(inner, id, spec);

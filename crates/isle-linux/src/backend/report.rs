@@ -1,7 +1,6 @@
 //! Containment: what each tier promises, and what of it this host really enforces.
 
 use isle_engine::backend::{Containment, Guarantee, GuaranteeStatus, Lifetime, Offer, SandboxSpec, Tier};
-use isle_engine::{Code, Error, Result};
 use isle_wire::Missing;
 
 use super::cgroup::Cgroups;
@@ -15,7 +14,7 @@ fn guarantees(facts: &Facts, cgroups: &Cgroups, tier: Tier, lifetime: Lifetime) 
     }
 }
 
-fn line(key: &str, outcome: std::result::Result<String, (String, String)>) -> Guarantee {
+fn line(key: &str, outcome: Result<String, (String, String)>) -> Guarantee {
     match outcome {
         Ok(how) => Guarantee { key: key.into(), status: GuaranteeStatus::Enforced, how, fix: String::new() },
         Err((how, fix)) => Guarantee { key: key.into(), status: GuaranteeStatus::Missing, how, fix },
@@ -221,32 +220,6 @@ fn offer(facts: &Facts, cgroups: &Cgroups, tier: Tier) -> Offer {
         available_with_downgrade: possible,
         containment: Containment { tier, guarantees },
     }
-}
-
-/// Refuses what this host cannot hold, unless the caller accepts less.
-pub(super) fn admit(offers: &[Offer], spec: &SandboxSpec) -> Result<()> {
-    let Some(offer) = offers.iter().find(|offer| offer.tier == spec.tier) else {
-        return Err(Error::new(Code::BackendUnavailable, format!("there is no tier {}", spec.tier.as_str())));
-    };
-    if offer.available || (spec.allow_downgrade && offer.available_with_downgrade) {
-        return Ok(());
-    }
-    let missing: Vec<&Guarantee> =
-        offer.containment.guarantees.iter().filter(|one| one.status == GuaranteeStatus::Missing).collect();
-    let reasons: Vec<String> = missing.iter().map(|one| format!("{} ({})", one.key, one.how)).collect();
-    let mut error = Error::new(
-        Code::BackendUnavailable,
-        format!("this host cannot hold tier {}: missing {}", spec.tier.as_str(), reasons.join(", ")),
-    );
-    for one in &missing {
-        if !one.fix.is_empty() && !error.next_steps.contains(&one.fix) {
-            error = error.next(one.fix.clone());
-        }
-    }
-    if offer.available_with_downgrade {
-        error = error.next("or accept less: allow_downgrade (`--allow-downgrade`); the containment report names what is missing");
-    }
-    Err(error)
 }
 
 /// What holds for one sandbox, its own set-up included.

@@ -91,6 +91,16 @@ impl Cgroups {
         fs::File::open(path).ok().map(Arc::new)
     }
 
+    /// The file in which the kernel counts the processes of a sandbox, kept open.
+    pub(super) fn population(&self, id: &str) -> Option<fs::File> {
+        let path = match self {
+            Self::V1(trees) => trees.population(id)?,
+            Self::V2(tree) => tree.population(id)?,
+            Self::Absent { .. } => return None,
+        };
+        fs::File::open(path).ok()
+    }
+
     /// Every directory that belongs to a sandbox.
     fn directories(&self, id: &str) -> Vec<PathBuf> {
         match self {

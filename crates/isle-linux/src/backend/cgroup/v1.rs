@@ -104,6 +104,10 @@ impl Trees {
         }
     }
 
+    pub(super) fn population(&self, id: &str) -> Option<PathBuf> {
+        Some(self.pids.as_ref()?.join(id).join("pids.current"))
+    }
+
     pub(super) fn oom_counter(&self, id: &str) -> Option<PathBuf> {
         Some(self.memory.as_ref()?.join(id).join("memory.oom_control"))
     }

@@ -68,6 +68,10 @@ impl Tree {
         }
     }
 
+    pub(super) fn population(&self, id: &str) -> Option<PathBuf> {
+        self.holds.pids.then(|| self.directory(id).join("pids.current"))
+    }
+
     pub(super) fn oom_counter(&self, id: &str) -> PathBuf {
         self.directory(id).join("memory.events")
     }

@@ -1,0 +1,110 @@
+//! Cgroups of one-shots. Making and removing them costs the kernel more than anything else about
+//! cgroups, so those of a one-shot that is gone serve the next one. Only empty ones do: whatever
+//! still sits in one is killed with it.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use isle_engine::backend::{Lifetime, Limits};
+use isle_engine::values::SandboxId;
+use isle_engine::{Error, Result};
+
+use super::{Inner, failed};
+
+/// More than are ever needed at once by a machine that could use them.
+const MOST: usize = 64;
+
+/// The cgroups of one one-shot.
+#[derive(Debug)]
+pub(super) struct Lease {
+    /// What they are named after: the first sandbox that had them.
+    pub(super) resource: SandboxId,
+    /// What a process enters them by.
+    pub(super) entrances: Vec<OwnedFd>,
+    /// Where kills for lack of memory are counted.
+    pub(super) oom_counter: Option<Arc<File>>,
+    /// Where the kernel says how many processes are in them.
+    population: Option<File>,
+}
+
+impl Lease {
+    fn is_empty(&self) -> bool {
+        let mut buffer = [0u8; 32];
+        let Some(population) = &self.population else { return false };
+        population.read_at(&mut buffer, 0).is_ok_and(|count| buffer[..count].trim_ascii() == b"0")
+    }
+}
+
+/// Those nobody uses now.
+#[derive(Debug, Default)]
+pub(super) struct Spares {
+    free: Mutex<Vec<Lease>>,
+}
+
+/// Takes cgroups with these limits, used before or new.
+pub(super) async fn take(inner: &Arc<Inner>, id: &SandboxId, limits: &Limits) -> Result<Lease> {
+    let spare = inner.spares.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    if let Some(spare) = spare {
+        match inner.cgroups.set_limits(spare.resource.as_str(), limits) {
+            Ok(()) => return Ok(spare),
+            Err(error) => {
+                tracing::warn!(%error, "used cgroups could not be given their limits; they are removed");
+                remove(inner, &spare.resource).await?;
+            }
+        }
+    }
+    let (inner, id, limits) = (inner.clone(), id.clone(), limits.clone());
+    // On a thread that may wait for the kernel.
+    tokio::task::spawn_blocking(move || make(&inner, id, &limits)).await.map_err(Error::internal)?
+}
+
+fn make(inner: &Inner, id: SandboxId, limits: &Limits) -> Result<Lease> {
+    let entrances = inner
+        .cgroups
+        .create(id.as_str(), limits, Lifetime::OneShot)
+        .map_err(|error| failed("make the sandbox's cgroups", error))?;
+    Ok(Lease {
+        entrances,
+        oom_counter: inner.cgroups.oom_counter(id.as_str()),
+        population: inner.cgroups.population(id.as_str()),
+        resource: id,
+    })
+}
+
+/// Gives back the cgroups of a sandbox that has ended.
+pub(super) async fn give_back(inner: &Inner, lease: Arc<Lease>) -> Result<()> {
+    let lease = match Arc::try_unwrap(lease) {
+        Ok(lease) if lease.is_empty() => lease,
+        Ok(lease) => return remove(inner, &lease.resource).await,
+        Err(lease) => return remove(inner, &lease.resource).await,
+    };
+    {
+        let mut free = inner.spares.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.len() < MOST {
+            free.push(lease);
+            return Ok(());
+        }
+    }
+    remove(inner, &lease.resource).await
+}
+
+/// Removes all of them.
+pub(super) async fn drain(inner: &Inner) {
+    let all = std::mem::take(&mut *inner.spares.free.lock().unwrap_or_else(PoisonError::into_inner));
+    for lease in all {
+        if let Err(error) = remove(inner, &lease.resource).await {
+            tracing::warn!(%error, "cgroups were not removed; the next start does it");
+        }
+    }
+}
+
+/// Removes the cgroups named after a sandbox.
+pub(super) async fn remove(inner: &Inner, resource: &SandboxId) -> Result<()> {
+    inner
+        .cgroups
+        .remove(resource.as_str())
+        .await
+        .map_err(|error| failed("remove the sandbox's cgroups", error))
+}
