@@ -16,12 +16,15 @@ setup:
 	tests/setup.sh
 
 .PHONY: test
-test: setup rust-tests
+test: setup
+	tests/leaks.sh note $(TARGET)/leaks
+	$(MAKE) rust-tests
 	tests/conformance/run.sh
 	tests/conformance/inspector.sh $(ISLE)
 	tests/schema/run.sh $(ISLE)
 	tests/docs/run.py $(ISLE)
 	tests/as-user.sh $(ISLE)
+	tests/leaks.sh check $(TARGET)/leaks
 
 .PHONY: rust-tests
 rust-tests:

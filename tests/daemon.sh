@@ -9,6 +9,8 @@ work="$(mktemp -d "${TMPDIR:-/tmp}/isle-test.XXXXXX")"
 export ISLE_STATE_DIR="$work/state" ISLE_RUNTIME_DIR="$work/run" XDG_CONFIG_HOME="$work/config"
 # Where the host cannot enforce every limit, the tests take what it can.
 export ISLE_ALLOW_DOWNGRADE=1
+# What nobody asked for need not be removed either.
+export ISLE_WARM_DEFAULT=false
 
 finish() {
     "$isle" rm --all --wipe >/dev/null 2>&1 || true

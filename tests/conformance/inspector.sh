@@ -2,21 +2,17 @@
 # A real MCP client (the Inspector's command line) against the real program, over stdio and HTTP.
 # Usage: inspector.sh ISLE_BINARY
 source "$(dirname "${BASH_SOURCE[0]}")/node.sh"
-isle="$(realpath "${1:?usage: inspector.sh ISLE_BINARY}")"
+source "$(dirname "${BASH_SOURCE[0]}")/../daemon.sh"
 install "${packages[@]}"
 inspector=("$NODE" "$NODE_MODULES/@modelcontextprotocol/inspector/$("$NODE" -p \
     "Object.values(require('$NODE_MODULES/@modelcontextprotocol/inspector/package.json').bin)[0]")" --cli)
 
-# A daemon of its own, which the program starts on demand and this script ends.
-work="$(mktemp -d)"
-export ISLE_STATE_DIR="$work/state" ISLE_RUNTIME_DIR="$work/run"
+# Over stdio the program starts its daemon on demand; over HTTP this script does.
 daemon=
-finish() {
+end_daemon() {
     [ -z "$daemon" ] || { kill "$daemon" 2>/dev/null || true; wait "$daemon" 2>/dev/null || true; }
-    "$isle" stop >/dev/null 2>&1 || true
-    rm -rf "$work"
 }
-trap finish EXIT
+trap 'end_daemon; finish' EXIT
 
 expect() { # expect STATUS WORDS COMMAND...: it ends so, and its output has the words
     local wanted="$1" words="$2" status=0 output
@@ -43,7 +39,12 @@ check() { # check NAME TARGET...
     echo "inspector over $name: ok"
 }
 
-check stdio "$isle" mcp
+# The Inspector hands its server almost nothing of its environment; without these words the server
+# would be this user's own daemon.
+printf '#!/bin/sh\nexec env ISLE_STATE_DIR=%q ISLE_RUNTIME_DIR=%q XDG_CONFIG_HOME=%q ISLE_ALLOW_DOWNGRADE=1 ISLE_WARM_DEFAULT=false %q mcp\n' \
+    "$ISLE_STATE_DIR" "$ISLE_RUNTIME_DIR" "$XDG_CONFIG_HOME" "$isle" >"$work/server"
+chmod +x "$work/server"
+check stdio "$work/server"
 "$isle" stop >/dev/null
 
 port="$("$NODE" -e 'const s = require("net").createServer().listen(0, "127.0.0.1", () => { console.log(s.address().port); s.close(); })')"
