@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What a test run leaves behind on the host: processes, mounts, loop devices and cgroups of Isle.
+# What a test run leaves behind on the host: processes, mounts, loop devices,
+# directories and cgroups of Isle.
 # Usage: leaks.sh note FILE   before the tests
 #        leaks.sh check FILE  after them: fails when there is more than before
 set -euo pipefail
@@ -9,6 +10,7 @@ things() {
     ps -eo args= | grep -E '^(isle-agent|isle-fork-server) ' | sed 's/^/process /' || true
     grep -E '/native/|isle-test' /proc/self/mounts | sed 's/^/mount /' || true
     grep -l '/native/volumes/' /sys/block/loop*/loop/backing_file 2>/dev/null | sed 's/^/loop /' || true
+    find "${TMPDIR:-/tmp}" /var/lib -maxdepth 1 -name 'isle-*' 2>/dev/null | sed 's/^/directory /' || true
     find /sys/fs/cgroup -maxdepth 4 -type d -path '*/isle-*/sb_*' 2>/dev/null | sed 's/^/cgroup /' || true
 }
 

@@ -215,7 +215,8 @@ pub enum ExecControl {
 /// Sent by the agent on an exec stream, beside output frames.
 #[derive(Debug, Clone, Encode, Decode)]
 pub enum ExecEvent {
-    /// The program was executed.
+    /// The program was executed. An agent need not say so, and today's does not: every message costs
+    /// time, and the host takes a sent request for a started run.
     #[n(0)]
     Started,
     /// The program could not be executed. Last message.
