@@ -56,8 +56,10 @@ impl Records {
             let made = fs::DirBuilder::new().recursive(true).mode(0o711).create(directory);
             made.map_err(|error| failed(&format!("make {}", directory.display()), error))?;
         }
-        // A file system that was being made when an earlier daemon died; this daemon makes none yet.
-        for entry in fs::read_dir(records.state.join("images")).into_iter().flatten().flatten() {
+        // Images that were being made when an earlier daemon died; this daemon makes none yet.
+        let volumes = fs::read_dir(records.state.join("volumes")).into_iter().flatten().flatten();
+        let places = volumes.map(|volume| volume.path()).chain([records.state.join("images")]);
+        for entry in places.filter_map(|place| fs::read_dir(place).ok()).flatten().flatten() {
             if entry.path().extension() == Some("part".as_ref()) {
                 fs::remove_file(entry.path()).ok();
             }
