@@ -14,7 +14,9 @@ use isle_linux::request::{
     Extent, ForkReply, ForkRequest, Made, MakeRequest, MakeTier, Measured, Preamble, Refused, RemoveTree,
     Removed, Volume, outside, volume,
 };
-use isle_linux::setup::seccomp::{self, Instruction, Listener, Policy};
+use isle_linux::setup::container::Recipe;
+use isle_linux::setup::network::Networks;
+use isle_linux::setup::seccomp::Listener;
 use isle_linux::setup::{SANDBOX_ID, berth, container};
 use isle_linux::sys::{Cloned, Doing, Step, StepError, check, clone_process};
 use rustix::net::{
@@ -32,8 +34,8 @@ pub(crate) const LARGEST_REQUEST: usize = 64 * 1024;
 
 struct Server {
     control: OwnedFd,
-    container_filter: Vec<Instruction>,
-    protect_agents: bool,
+    recipe: Recipe,
+    networks: Networks,
 }
 
 /// Serves until the daemon goes. Arguments: state directory, scratch directory, and `map` when a
@@ -65,8 +67,9 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> Result<(), S
         unshare(libc::CLONE_NEWNS)?;
     }
     berth::enter(&state, &scratch)?;
-    let server =
-        Server { control, container_filter: seccomp::compile(Policy::Container), protect_agents: !rootless };
+    name::locate();
+    protect();
+    let mut server = Server { control, recipe: Recipe::new(), networks: Networks::default() };
     send(&server.control, &ForkReply::Ready, None)?;
     server.serve()
 }
@@ -133,8 +136,17 @@ pub(crate) fn receive(control: &OwnedFd, buffer: &mut [u8]) -> Step<Option<(Fork
     }
 }
 
+/// Has the kernel not interrupt others for this process when it wakes: most sandboxes are made ahead of
+/// their use, beside commands somebody waits for. What it forks is scheduled as usual.
+fn yield_to_others() {
+    let none = libc::sched_param { sched_priority: 0 };
+    // SAFETY: a valid parameter block; this process has one thread. Refused, it only costs speed.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH | libc::SCHED_RESET_ON_FORK, &raw const none) };
+}
+
 impl Server {
-    fn serve(&self) -> Result<(), StepError> {
+    fn serve(&mut self) -> Result<(), StepError> {
+        yield_to_others();
         let mut buffer = vec![0u8; LARGEST_REQUEST];
         while let Some((request, descriptors)) = receive(&self.control, &mut buffer)? {
             match request {
@@ -177,7 +189,7 @@ impl Server {
 
     /// Clones a sandbox. Whatever fails before the clone is told to the daemon here; whatever fails
     /// after it is told by the child on its own stream.
-    fn make(&self, request: &MakeRequest, descriptors: Vec<OwnedFd>) -> Result<(), StepError> {
+    fn make(&mut self, request: &MakeRequest, descriptors: Vec<OwnedFd>) -> Result<(), StepError> {
         let outcome = match request.tier {
             MakeTier::Container => self.make_container(request, descriptors),
             // Asked of the plain fork server.
@@ -187,9 +199,10 @@ impl Server {
         answer(&self.control, request.ticket, outcome)
     }
 
-    fn make_container(&self, request: &MakeRequest, descriptors: Vec<OwnedFd>) -> Step<(i32, OwnedFd)> {
+    fn make_container(&mut self, request: &MakeRequest, descriptors: Vec<OwnedFd>) -> Step<(i32, OwnedFd)> {
         let parts = Parts::split(request, descriptors)?;
         let volume = attach_volume(request, parts.loop_device.as_ref())?;
+        if is_one_shot(request) { self.networks.enter_any() } else { self.networks.enter_new() }?;
         let (go_read, go_write) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).doing(|| "make a pipe".into())?;
         // SAFETY: this process has one thread.
@@ -200,14 +213,14 @@ impl Server {
                 drop(go_write);
                 join_cgroups(request, &parts);
                 become_agent(request, parts.link, parts.listener, go_read, |go| {
-                    let entered = container::enter(request, go, &self.container_filter)?;
+                    let entered = container::enter(request, go, &self.recipe)?;
                     Ok((entered.refusals, entered.missing))
                 })
             }
             Cloned::Parent { pid, pidfd } => {
                 drop(go_read);
                 drop(volume);
-                self.protect(pid);
+                self.networks.given_to(pidfd.as_fd());
                 // The child sees the pipe end without the word and leaves, should this fail.
                 map_ids(pid, &request.ids)?;
                 rustix::io::write(&go_write, b"+").doing(|| "let the sandbox go on".into())?;
@@ -215,14 +228,17 @@ impl Server {
             }
         }
     }
+}
 
-    /// The agent should be the last the kernel kills when the sandbox runs out of memory. Without the
-    /// right to say so it is still behind its commands, which put themselves in front.
-    fn protect(&self, pid: i32) {
-        if self.protect_agents {
-            fs::write(format!("/proc/{pid}/oom_score_adj"), b"-900").ok();
-        }
-    }
+/// An agent should be the last the kernel kills when its sandbox runs out of memory; it has that from
+/// here. Without the right to say so it is still behind its commands, which put themselves in front.
+fn protect() {
+    fs::write("/proc/self/oom_score_adj", b"-900").ok();
+}
+
+/// Whether nothing of the sandbox outlives it.
+fn is_one_shot(request: &MakeRequest) -> bool {
+    matches!(request.volume, Volume::Memory) && !request.has_listener
 }
 
 /// A request's descriptors by their meaning.
@@ -387,12 +403,17 @@ pub(crate) fn keep_only(
     go: OwnedFd,
 ) -> (OwnedFd, Option<OwnedFd>, OwnedFd) {
     const FIRST: i32 = 20;
-    let place = |descriptor: OwnedFd, number: i32| {
-        // SAFETY: the old number is given up, the new one is owned by the result alone; numbers from
-        // FIRST on are unused because a request brings at most a dozen descriptors above the control socket.
+    // Whatever has their numbers now, the three are out of each other's way before they move there.
+    let aside = |descriptor: OwnedFd| {
+        // SAFETY: duplicates a descriptor we own; the old number is closed with the others below.
+        unsafe { libc::fcntl(descriptor.into_raw_fd(), libc::F_DUPFD_CLOEXEC, FIRST + 3) }
+    };
+    let (link, go, listener) = (aside(link), aside(go), listener.map(aside));
+    let place = |descriptor: i32, number: i32| {
+        // SAFETY: the number is owned by the result alone: whatever had it belongs to the fork server's
+        // part of the program, which this process never returns to.
         unsafe {
-            libc::dup3(descriptor.as_raw_fd(), number, libc::O_CLOEXEC);
-            libc::close(descriptor.into_raw_fd());
+            libc::dup3(descriptor, number, libc::O_CLOEXEC);
             OwnedFd::from_raw_fd(number)
         }
     };

@@ -2,11 +2,20 @@
 //! directories of the host; inside the sandbox everybody may read that, so it is written over.
 
 use std::fs;
+use std::sync::OnceLock;
+
+/// Where the arguments lie; the same in every copy of the fork server.
+static AREA: OnceLock<Option<(usize, usize)>> = OnceLock::new();
+
+/// Finds out once where the arguments lie.
+pub(crate) fn locate() {
+    AREA.get_or_init(argument_area);
+}
 
 /// Replaces this process's command line and name.
 pub(crate) fn rename(name: &str) {
     isle_linux::sys::set_name("isle-agent").ok();
-    let Some((start, length)) = argument_area() else { return };
+    let Some((start, length)) = *AREA.get_or_init(argument_area) else { return };
     let mut text = vec![0u8; length];
     let kept = name.len().min(length.saturating_sub(1));
     text[..kept].copy_from_slice(&name.as_bytes()[..kept]);

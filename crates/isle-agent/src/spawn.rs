@@ -55,6 +55,9 @@ enum Way {
     Confined(RawFd),
 }
 
+/// Of the stack a child runs on until it executes its program.
+const STACK_BYTES: usize = 64 * 1024;
+
 const STEP_SETUP: i32 = 1;
 const STEP_DIRECTORY: i32 = 2;
 const STEP_EXECUTE: i32 = 3;
@@ -235,10 +238,17 @@ pub(crate) fn resize(terminal: &OwnedFd, size: TerminalSize) -> io::Result<()> {
 }
 
 fn clone_and_run(plan: &mut Plan, namespaces: libc::c_int) -> io::Result<i32> {
-    const STACK: usize = 64 * 1024;
-    let mut stack = vec![0u8; STACK];
+    // Made once and used by one child at a time: nothing else runs here while a child uses it.
+    thread_local! {
+        static STACK: std::cell::RefCell<Box<[u8]>> =
+            std::cell::RefCell::new(vec![0u8; STACK_BYTES].into_boxed_slice());
+    }
+    STACK.with_borrow_mut(|stack| clone_on(stack, plan, namespaces))
+}
+
+fn clone_on(stack: &mut [u8], plan: &mut Plan, namespaces: libc::c_int) -> io::Result<i32> {
     // SAFETY: one past the end of the allocation, aligned down to 16 as the ABI asks.
-    let top = unsafe { stack.as_mut_ptr().add(STACK) }.map_addr(|address| address & !15);
+    let top = unsafe { stack.as_mut_ptr().add(stack.len()) }.map_addr(|address| address & !15);
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD | namespaces;
     // SAFETY: plain data, filled by sigfillset; all signals are held back while memory is shared so that
     // nothing runs in the child but `child`.
@@ -255,7 +265,6 @@ fn clone_and_run(plan: &mut Plan, namespaces: libc::c_int) -> io::Result<i32> {
     let result = check(pid.into());
     // SAFETY: restores the mask saved above.
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
-    drop(stack);
     Ok(i32::try_from(result?).unwrap_or(-1))
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::OptionFuture;
 use isle_wire::{ExecEvent, ExecRequest, Frame, Request, Stream, read_frame, write_message};
-use tokio::io::AsyncRead;
+use tokio::io::{AsyncRead, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -76,13 +76,19 @@ impl Job {
             Some(request) => write_message(&mut stream, &Request::Exec(request)).await,
             None => Ok(()),
         };
+        // A run in a named sandbox outlives the engine, unless somebody interactive is attached.
+        let outlives = guard.is_none() && caller.is_none();
+        if sent.is_ok() && outlives && matches!(input, ExecInput::Null) {
+            // Nothing follows, and said now it needs no message of its own at the end.
+            stream.shutdown().await.ok();
+        }
         if sent.is_ok() {
             run.note_started();
+            // What follows can be done while the agent starts the command, so the request goes out first.
+            tokio::task::yield_now().await;
         }
         // Read while the agent is busy starting the command: nothing can run out of memory that soon.
         let kills_before = sandbox.backend.oom_kills(&sandbox.id);
-        // A run in a named sandbox outlives the engine, unless somebody interactive is attached.
-        let outlives = guard.is_none() && caller.is_none();
         let halted = inner.halted.clone();
         let watch = Watch { run: &run, caller: caller.as_ref(), halted: &halted };
         let end = match sent {

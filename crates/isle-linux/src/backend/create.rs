@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use isle_engine::backend::{Created, Keep, Lifetime, SandboxSpec, Tier};
 use isle_engine::values::SandboxId;
@@ -21,6 +22,9 @@ use crate::setup::{SANDBOX_ID, template};
 
 /// Open descriptors per process.
 const OPEN_FILES: u64 = 4096;
+
+/// How long the set-up of a sandbox may take: a thousand times what it usually does.
+const SET_UP: Duration = Duration::from_secs(20);
 
 /// The slot of a sandbox that has no ids of its own.
 pub(super) const NO_SLOT: u32 = u32::MAX;
@@ -168,7 +172,8 @@ async fn make_process(
         UnixStream::from_std(ours)
     };
     let mut link = connect().map_err(|error| failed("open the stream to the agent", error))?;
-    match link::read_preamble(&mut link).await {
+    let told = tokio::time::timeout(SET_UP, link::read_preamble(&mut link)).await;
+    match told.unwrap_or_else(|_| Err(stuck())) {
         Ok(welcome) => {
             slot.keep();
             Ok(Fresh { link, holding, welcome })
@@ -178,6 +183,11 @@ async fn make_process(
             Err(error)
         }
     }
+}
+
+fn stuck() -> Error {
+    Error::new(Code::BackendUnavailable, format!("the sandbox was not set up within {} s", SET_UP.as_secs()))
+        .next("the host is overloaded, or one of its file systems hangs; try again when it answers")
 }
 
 /// Makes the sandbox's cgroups, on a thread that may wait for the kernel.

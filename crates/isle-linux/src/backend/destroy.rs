@@ -11,7 +11,7 @@ use isle_engine::values::{SandboxId, SandboxName};
 use super::cgroup::Cgroups;
 use super::create::NO_SLOT;
 use super::record::{Record, Records};
-use super::{Inner, alive, failed, reconnect, spare};
+use super::{Inner, alive, failed, pool, reconnect, spare};
 
 /// Kills what runs, removes what is left. The record goes last, so that a failure on the way is
 /// found again.
@@ -25,7 +25,9 @@ pub(super) async fn destroy(inner: &Arc<Inner>, id: &SandboxId, keep: Keep) -> R
         }
         if let Some(lease) = holding.lease {
             // A one-shot in memory leaves nothing else.
-            return spare::give_back(inner, lease).await;
+            let given_back = spare::give_back(inner, lease).await;
+            pool::one_shot_ended(inner);
+            return given_back;
         }
         resource = holding.resource;
     } else if let Some(process) = reconnect::find_process(inner, id).await {

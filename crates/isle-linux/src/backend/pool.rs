@@ -4,12 +4,16 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use isle_engine::backend::{Lifetime, SandboxSpec};
 use isle_engine::values::SandboxId;
 
 use super::create::{self, Fresh};
 use super::{Inner, alive, destroy, spare};
+
+/// How long a gap may stay open while the run that made it goes on.
+const PATIENCE: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -21,6 +25,10 @@ pub(super) struct Pool {
     making: AtomicUsize,
     /// Told whenever one of those is done.
     settled: tokio::sync::Notify,
+    /// Somebody is about to look whether one is missing.
+    looking: AtomicBool,
+    /// Told whenever a one-shot is gone: a good moment to make the next one.
+    calm: tokio::sync::Notify,
     closed: AtomicBool,
 }
 
@@ -32,6 +40,8 @@ impl Pool {
             spec: Mutex::default(),
             making: AtomicUsize::new(0),
             settled: tokio::sync::Notify::new(),
+            looking: AtomicBool::new(false),
+            calm: tokio::sync::Notify::new(),
             closed: AtomicBool::new(false),
         }
     }
@@ -69,17 +79,40 @@ pub(super) fn take(inner: &Arc<Inner>, wanted: &SandboxSpec) -> Option<Fresh> {
         return None;
     }
     let fresh = inner.pool.ready.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-    refill(inner);
+    refill_later(inner);
     let fresh = fresh?;
-    if like.limits != wanted.limits
-        && let Err(error) = inner.cgroups.set_limits(fresh.holding.resource.as_str(), &wanted.limits)
-    {
+    let held = match &fresh.holding.lease {
+        Some(lease) => lease.hold(&inner.cgroups, &wanted.limits),
+        // Of a tier without cgroups to lease.
+        None if like.limits == wanted.limits => Ok(()),
+        None => inner.cgroups.set_limits(fresh.holding.resource.as_str(), &wanted.limits),
+    };
+    if let Err(error) = held {
         tracing::warn!(%error, "a ready sandbox could not be given its limits; it is dropped");
         let inner = inner.clone();
         tokio::spawn(async move { discard(&inner, fresh).await });
         return None;
     }
     Some(fresh)
+}
+
+/// A one-shot is gone.
+pub(super) fn one_shot_ended(inner: &Inner) {
+    inner.pool.calm.notify_waiters();
+}
+
+/// Has the gap filled once the run that made it has ended, or soon: making a sandbox beside a command
+/// that just starts would slow that command down.
+fn refill_later(inner: &Arc<Inner>) {
+    if inner.pool.looking.swap(true, Ordering::SeqCst) {
+        return;
+    }
+    let inner = inner.clone();
+    tokio::spawn(async move {
+        tokio::time::timeout(PATIENCE, inner.pool.calm.notified()).await.ok();
+        inner.pool.looking.store(false, Ordering::SeqCst);
+        refill(&inner);
+    });
 }
 
 /// Makes what is missing, one at a time, in the background.

@@ -3,6 +3,7 @@
 //! still sits in one is killed with it.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +12,7 @@ use isle_engine::backend::{Lifetime, Limits};
 use isle_engine::values::SandboxId;
 use isle_engine::{Error, Result};
 
+use super::cgroup::Cgroups;
 use super::{Inner, failed};
 
 /// More than are ever needed at once by a machine that could use them.
@@ -27,6 +29,8 @@ pub(super) struct Lease {
     pub(super) oom_counter: Option<Arc<File>>,
     /// Where the kernel says how many processes are in them.
     population: Option<File>,
+    /// What they hold now; `None` when that is not certain.
+    limits: Mutex<Option<Limits>>,
 }
 
 impl Lease {
@@ -34,6 +38,18 @@ impl Lease {
         let mut buffer = [0u8; 32];
         let Some(population) = &self.population else { return false };
         population.read_at(&mut buffer, 0).is_ok_and(|count| buffer[..count].trim_ascii() == b"0")
+    }
+
+    /// Has them hold these limits. Most one-shots want the same, and then there is nothing to write.
+    pub(super) fn hold(&self, cgroups: &Cgroups, limits: &Limits) -> io::Result<()> {
+        let mut held = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.as_ref() == Some(limits) {
+            return Ok(());
+        }
+        *held = None;
+        cgroups.set_limits(self.resource.as_str(), limits)?;
+        *held = Some(limits.clone());
+        Ok(())
     }
 }
 
@@ -47,7 +63,7 @@ pub(super) struct Spares {
 pub(super) async fn take(inner: &Arc<Inner>, id: &SandboxId, limits: &Limits) -> Result<Lease> {
     let spare = inner.spares.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
     if let Some(spare) = spare {
-        match inner.cgroups.set_limits(spare.resource.as_str(), limits) {
+        match spare.hold(&inner.cgroups, limits) {
             Ok(()) => return Ok(spare),
             Err(error) => {
                 tracing::warn!(%error, "used cgroups could not be given their limits; they are removed");
@@ -69,6 +85,7 @@ fn make(inner: &Inner, id: SandboxId, limits: &Limits) -> Result<Lease> {
         entrances,
         oom_counter: inner.cgroups.oom_counter(id.as_str()),
         population: inner.cgroups.population(id.as_str()),
+        limits: Mutex::new(Some(limits.clone())),
         resource: id,
     })
 }

@@ -3,18 +3,36 @@
 use std::os::fd::OwnedFd;
 
 use super::landlock::{Rights, Ruleset};
-use super::seccomp::{self, Instruction, Listener};
+use super::seccomp::{self, Instruction, Listener, Policy};
 use super::{berth, privileges, root};
 use crate::request::MakeRequest;
-use crate::sys::{Doing, Step, check, loopback_up, pivot_into_current_directory, prctl, set_rlimit};
+use crate::sys::{Doing, Step, check, pivot_into_current_directory, prctl, set_rlimit};
 
-/// Namespaces of a sandbox; the cgroup namespace follows once the process sits in its cgroup.
-pub const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
-    | libc::CLONE_NEWPID
-    | libc::CLONE_NEWNS
-    | libc::CLONE_NEWNET
-    | libc::CLONE_NEWIPC
-    | libc::CLONE_NEWUTS;
+/// Namespaces a sandbox is cloned into. The network namespace is the one its parent has entered before
+/// ([`super::network`]); the cgroup namespace follows once the process sits in its cgroup.
+pub const NAMESPACES: libc::c_int =
+    libc::CLONE_NEWUSER | libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+
+/// What is the same for every sandbox, worked out once.
+#[derive(Debug)]
+pub struct Recipe {
+    filter: Vec<Instruction>,
+    covers: Vec<root::Cover>,
+}
+
+impl Recipe {
+    /// For this kernel. The caller has entered the berth.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { filter: seccomp::compile(Policy::Container), covers: root::covers() }
+    }
+}
+
+impl Default for Recipe {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 /// What the set-up hands to the agent.
 #[derive(Debug)]
@@ -27,23 +45,22 @@ pub struct Entered {
 
 /// Turns this process, freshly cloned with [`NAMESPACES`], into the first process of a sandbox.
 /// `go` is readable once the parent has mapped the ids and moved the process into its cgroups.
-pub fn enter(request: &MakeRequest, go: OwnedFd, filter: &[Instruction]) -> Step<Entered> {
+pub fn enter(request: &MakeRequest, go: OwnedFd, recipe: &Recipe) -> Step<Entered> {
     let mut missing = Vec::new();
     wait_for_parent(go)?;
     new_session()?;
     privileges::become_id(0).doing(|| "become root of the sandbox".into())?;
     own_cgroup_namespace(&mut missing);
-    root::build(request)?;
+    root::build(request, &recipe.covers)?;
     std::env::set_current_dir(berth::NEW_ROOT).doing(|| "enter the new root".into())?;
     pivot_into_current_directory().doing(|| "make it the root".into())?;
-    loopback_up().doing(|| "bring up loopback".into())?;
     set_host_name()?;
     set_limits(request)?;
     privileges::bound_capabilities(privileges::GUEST_ROOT).doing(|| "bound capabilities".into())?;
     privileges::set_capabilities(privileges::AGENT).doing(|| "drop capabilities".into())?;
     prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0).doing(|| "set no-new-privileges".into())?;
     confine_files(&mut missing);
-    let refusals = seccomp::install(filter).doing(|| "install the system call filter".into())?;
+    let refusals = seccomp::install(&recipe.filter).doing(|| "install the system call filter".into())?;
     Ok(Entered { refusals: Some(refusals), missing })
 }
 

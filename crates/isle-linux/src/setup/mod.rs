@@ -4,6 +4,7 @@
 pub mod berth;
 pub mod container;
 pub mod landlock;
+pub mod network;
 pub mod privileges;
 pub mod process;
 mod root;

@@ -1,6 +1,5 @@
 //! The root of a container sandbox: layers, system directories, `/proc`, `/dev`, workspace.
 
-use std::ffi::CStr;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
@@ -10,7 +9,7 @@ use super::berth::{self, BindMode, bind, bind_recursive, mount_at};
 use super::template::OWN_ETC;
 use super::{SANDBOX_HOME, SANDBOX_ID};
 use crate::request::{MakeRequest, Volume, volume};
-use crate::sys::{Doing, Step, c_string, mount};
+use crate::sys::{Doing, Step};
 
 /// Files and directories of `/proc` that tell about, or reach into, the host. What only the host's
 /// root may open anyway (no id of a sandbox is ever that) is covered here only where it is notorious.
@@ -32,8 +31,24 @@ const MASKED: &[&str] = &[
     "timer_list",
 ];
 
+/// One of those that this kernel has, and what covers it.
+#[derive(Debug)]
+pub(super) struct Cover {
+    name: &'static str,
+    with: &'static str,
+}
+
+/// What has to be covered on this kernel.
+pub(super) fn covers() -> Vec<Cover> {
+    let cover = |&name: &&'static str| {
+        let meta = fs::symlink_metadata(Path::new("/proc").join(name)).ok()?;
+        Some(Cover { name, with: if meta.is_dir() { berth::EMPTY_DIRECTORY } else { berth::EMPTY_FILE } })
+    };
+    MASKED.iter().filter_map(cover).collect()
+}
+
 /// Builds the root at [`berth::NEW_ROOT`]. Runs as root of the sandbox's user namespace.
-pub(super) fn build(request: &MakeRequest) -> Step<()> {
+pub(super) fn build(request: &MakeRequest, covers: &[Cover]) -> Step<()> {
     let root = Path::new(berth::NEW_ROOT);
     let (layer, work) = writable_layer(request)?;
     let in_memory = matches!(request.volume, Volume::Memory);
@@ -43,7 +58,7 @@ pub(super) fn build(request: &MakeRequest) -> Step<()> {
         bind_recursive(&Path::new(berth::SYSTEM).join(name), &root.join(name))
             .doing(|| format!("show /{name}"))?;
     }
-    proc_file_system(root)?;
+    proc_file_system(root, covers)?;
     device_tree(root, request)?;
     if !in_memory {
         let workspace = Path::new(berth::VOLUME).join(volume::WORKSPACE);
@@ -135,18 +150,12 @@ fn overlay(layer: &Path, work: &Path) -> io::Result<()> {
 }
 
 /// `/proc` of the sandbox's own processes; what concerns the host is covered, settings are read-only.
-fn proc_file_system(root: &Path) -> Step<()> {
+fn proc_file_system(root: &Path, covers: &[Cover]) -> Step<()> {
     let proc = root.join("proc");
     let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
     mount_at(c"proc", &proc, c"proc", flags, "").doing(|| "mount /proc".into())?;
-    // Lets the sandbox user serve on any port of its own loopback.
-    fs::write(proc.join("sys/net/ipv4/ip_unprivileged_port_start"), b"0")
-        .doing(|| "open low ports of the sandbox's loopback".into())?;
-    for name in MASKED {
-        let target = proc.join(name);
-        let Ok(meta) = fs::symlink_metadata(&target) else { continue };
-        let cover = if meta.is_dir() { berth::EMPTY_DIRECTORY } else { berth::EMPTY_FILE };
-        bind_recursive(Path::new(cover), &target).doing(|| format!("cover /proc/{name}"))?;
+    for Cover { name, with } in covers {
+        bind_recursive(Path::new(with), &proc.join(name)).doing(|| format!("cover /proc/{name}"))?;
     }
     let settings = proc.join("sys");
     bind(&settings, &settings, BindMode::ReadOnly).doing(|| "make /proc/sys read-only".into())
@@ -163,13 +172,24 @@ fn device_tree(root: &Path, request: &MakeRequest) -> Step<()> {
         "newinstance,ptmxmode=0666,mode=0620,gid=5,max=256",
     )
     .doing(|| "mount /dev/pts".into())?;
-    let options =
-        format!("mode=1777,size={},nr_inodes={}", request.tmpfs_bytes.min(64 << 20), request.tmpfs_inodes);
-    mount_at(c"tmpfs", &devices.join("shm"), c"tmpfs", libc::MS_NOSUID | libc::MS_NODEV, &options)
-        .doing(|| "mount /dev/shm".into())?;
-    let sys: &CStr = c"tmpfs";
-    let target = c_string(format!("{}/sys", berth::NEW_ROOT)).doing(|| "name /sys".into())?;
-    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC | libc::MS_RDONLY;
-    mount(sys, &target, Some(sys), flags, Some(c"size=4k,nr_inodes=2,mode=0555"))
-        .doing(|| "mount an empty /sys".into())
+    let shared_memory = devices.join("shm");
+    match request.volume {
+        // The writable layer is in memory already, with the flags and the limits this needs.
+        Volume::Memory => {
+            let place = Path::new(berth::STAGE).join("shm");
+            fs::create_dir(&place)
+                .and_then(|()| fs::set_permissions(&place, fs::Permissions::from_mode(0o1777)))
+                .and_then(|()| bind_recursive(&place, &shared_memory))
+        }
+        Volume::Directory(_) | Volume::LoopDevice => {
+            let options = format!(
+                "mode=1777,size={},nr_inodes={}",
+                request.tmpfs_bytes.min(64 << 20),
+                request.tmpfs_inodes
+            );
+            mount_at(c"tmpfs", &shared_memory, c"tmpfs", libc::MS_NOSUID | libc::MS_NODEV, &options)
+        }
+    }
+    .doing(|| "mount /dev/shm".into())?;
+    bind_recursive(Path::new(berth::EMPTY_DIRECTORY), &root.join("sys")).doing(|| "show an empty /sys".into())
 }
