@@ -12,11 +12,11 @@ use crate::files;
 pub(crate) const APPLICATION_ID: i32 = 0x4953_4c45;
 
 /// Position `n` leads from version `n` to `n + 1`. Never edit one that was released; add another.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2];
+pub(crate) const MIGRATIONS: &[&str] = &[V1];
 
 // Every index is a page more to write for each run, so there is one only where a search would be long:
-// old runs are forgotten, so those that have not ended are found by looking at all, and an action is so
-// common or so rare that walking back from the newest row does. Runs are numbered by an integer so that
+// old runs are forgotten, so those that have not ended are found by looking at all, and what one sandbox
+// did, or one action, is found by walking back from the newest row. Runs are numbered by an integer so that
 // rows, indexes and outputs are all appended at their hot end; the text id is one unique index beside
 // it. Outputs live apart so that listing runs never walks over them. The audit table has no foreign
 // keys: it must outlive everything it speaks of.
@@ -63,7 +63,6 @@ CREATE TABLE runs (
     note TEXT,
     violations TEXT NOT NULL
 ) STRICT;
-CREATE INDEX runs_by_sandbox ON runs (sandbox_name) WHERE sandbox_name IS NOT NULL;
 
 CREATE TABLE run_outputs (
     run_seq INTEGER PRIMARY KEY REFERENCES runs (seq) ON DELETE CASCADE,
@@ -85,7 +84,6 @@ CREATE TABLE audit (
     prev_hash BLOB NOT NULL,
     hash BLOB NOT NULL
 ) STRICT;
-CREATE INDEX audit_by_sandbox ON audit (sandbox) WHERE sandbox IS NOT NULL;
 
 CREATE TABLE audit_head (
     only INTEGER PRIMARY KEY CHECK (only = 1),
@@ -94,13 +92,6 @@ CREATE TABLE audit_head (
     taint TEXT,
     mac BLOB NOT NULL
 ) STRICT;
-";
-
-// What one sandbox did is asked now and then and found by walking back from the newest row, a few
-// milliseconds at worst; the indexes made every run pay for that.
-const V2: &str = "
-DROP INDEX runs_by_sandbox;
-DROP INDEX audit_by_sandbox;
 ";
 
 /// The newest version a list of migrations leads to.
@@ -195,7 +186,7 @@ mod tests {
         assert!(table_has_new_column(&path));
 
         let backup = backup_path(&path, newest(MIGRATIONS));
-        assert_eq!(backup.file_name().unwrap(), "isle.db.v2.bak");
+        assert_eq!(backup.file_name().unwrap(), "isle.db.v1.bak");
         assert!(!table_has_new_column(&backup));
         let copy = Connection::open(&backup).unwrap();
         assert_eq!(version(&copy).unwrap(), newest(MIGRATIONS));

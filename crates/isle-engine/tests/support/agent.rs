@@ -309,6 +309,8 @@ impl Place {
                     }
                     Ok(Some(Frame::End)) => stdin = None,
                     Ok(Some(_)) => {}
+                    // The host has said everything and goes on listening.
+                    Ok(None) if request.on_hangup == OnHangup::Continue => std::future::pending().await,
                     Ok(None) | Err(_) => return,
                 }
             }
