@@ -22,6 +22,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::app::{App, Peer};
 use crate::guard::Guard;
+use crate::line::{self, Line};
 
 /// A caller on TCP has to send the head of its request within this time, idle time included.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -110,10 +111,11 @@ impl Doorway {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let app = &self.app;
+        let (app, line) = (&self.app, Line::new(stream));
         let service = service_fn(|request: Request<Incoming>| {
-            let (peer, guard) = (peer.clone(), guard.clone());
-            async move { Ok::<_, Infallible>(app.answer(request, peer, guard.as_deref()).await) }
+            line.state.begin();
+            let (peer, guard, line) = (peer.clone(), guard.clone(), line.state.clone());
+            async move { Ok::<_, Infallible>(app.answer(request, peer, guard.as_deref(), line).await) }
         });
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).max_buf_size(READ_BUFFER);
@@ -121,15 +123,21 @@ impl Doorway {
             Patience::Short => Some(HEAD_TIMEOUT),
             Patience::Endless => None,
         });
-        let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
-        let mut connection = std::pin::pin!(connection);
-        let ended = tokio::select! {
-            ended = connection.as_mut() => ended,
-            () = self.closing.cancelled() => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
+        let ended = {
+            let connection = builder.serve_connection(TokioIo::new(line.clone()), service).with_upgrades();
+            let mut connection = std::pin::pin!(connection);
+            tokio::select! {
+                ended = connection.as_mut() => ended,
+                () = self.closing.cancelled() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
             }
         };
+        tokio::select! {
+            () = line.farewell(ended.as_ref().copied()) => {}
+            () = self.closing.cancelled() => {}
+        }
         if let Err(error) = ended {
             tracing::debug!(%error, "a connection ended early");
         }
@@ -154,11 +162,5 @@ enum Patience {
 fn refuse_foreign(stream: &UnixStream) {
     let error = Error::new(Code::Forbidden, "this socket belongs to another user")
         .next("start your own daemon with `isle serve`");
-    let body = serde_json::json!({ "error": error.to_json() }).to_string();
-    let answer = format!(
-        "HTTP/1.1 {} Forbidden\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-        StatusCode::FORBIDDEN.as_u16(),
-        body.len(),
-    );
-    let _ = stream.try_write(answer.as_bytes());
+    let _ = stream.try_write(line::answer(StatusCode::FORBIDDEN, &error).as_bytes());
 }
