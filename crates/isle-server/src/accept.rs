@@ -15,14 +15,14 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use isle_engine::{Code, Error};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::app::{App, Peer};
 use crate::guard::Guard;
-use crate::line::{self, Line};
+use crate::line::Line;
 
 /// A caller on TCP has to send the head of its request within this time, idle time included.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -54,7 +54,10 @@ impl Doorway {
                     Peer::unix(credentials.uid())
                 }
                 Ok(_) | Err(_) => {
-                    refuse_foreign(&stream);
+                    self.connections.spawn(async move {
+                        Line::new(stream).turn_away(StatusCode::FORBIDDEN, foreign()).await;
+                        drop(slot);
+                    });
                     continue;
                 }
             };
@@ -158,9 +161,8 @@ enum Patience {
     Endless,
 }
 
-/// Tells another user why it is not served, if it still listens.
-fn refuse_foreign(stream: &UnixStream) {
-    let error = Error::new(Code::Forbidden, "this socket belongs to another user")
-        .next("start your own daemon with `isle serve`");
-    let _ = stream.try_write(line::answer(StatusCode::FORBIDDEN, &error).as_bytes());
+/// What another user is told.
+fn foreign() -> Error {
+    Error::new(Code::Forbidden, "this socket belongs to another user")
+        .next("start your own daemon with `isle serve`")
 }

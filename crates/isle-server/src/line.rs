@@ -18,6 +18,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 /// How much of what a refused caller still sends is read, and for how long.
 const MAX_DISCARD: usize = 64 * 1024 * 1024;
 const DISCARD_TIME: Duration = Duration::from_secs(5);
+/// The same for those who may not even ask.
+const TURN_AWAY_TIME: Duration = Duration::from_secs(1);
 
 /// What is known about the requests on a line; shared with the bodies that come over it.
 #[derive(Debug, Default)]
@@ -90,6 +92,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
         if last_word.is_none() && !self.state.is_open() {
             return;
         }
+        self.say_goodbye(last_word, DISCARD_TIME).await;
+    }
+
+    /// Answers whoever is at the other end without having heard them.
+    pub(crate) async fn turn_away(mut self, status: StatusCode, error: Error) {
+        self.say_goodbye(Some((status, error)), TURN_AWAY_TIME).await;
+    }
+
+    async fn say_goodbye(&mut self, last_word: Option<(StatusCode, Error)>, within: Duration) {
         let goodbye = async {
             if let Some((status, error)) = last_word {
                 self.state.begin();
@@ -107,7 +118,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             Ok::<_, io::Error>(())
         };
         // The caller may be gone, or go on for ever; neither is worth a word.
-        let _ = tokio::time::timeout(DISCARD_TIME, goodbye).await;
+        let _ = tokio::time::timeout(within, goodbye).await;
     }
 
     /// What a caller is told whose request was never read.
@@ -142,7 +153,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
 }
 
 /// A whole answer that ends the connection.
-pub(crate) fn answer(status: StatusCode, error: &Error) -> String {
+fn answer(status: StatusCode, error: &Error) -> String {
     let body = json!({ "error": error.to_json() }).to_string();
     format!(
         "HTTP/1.1 {} {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
