@@ -21,11 +21,13 @@ mod files;
 #[expect(dead_code, reason = "the agent uses the rest")]
 mod place;
 
+type Run = Box<dyn FnMut(&[u8]) + Send>;
+
 /// Something to call with bytes, with what it needs to stand on.
 pub struct Target {
     /// What it is called, also as a directory of `fuzz/corpus`.
     pub name: &'static str,
-    run: Box<dyn FnMut(&[u8]) + Send>,
+    run: Run,
 }
 
 impl std::fmt::Debug for Target {

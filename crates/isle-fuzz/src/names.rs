@@ -26,7 +26,7 @@ pub(crate) fn run(bytes: &[u8]) {
         assert!(written(text, &["", "ms", "s", "m", "h", "d"], false), "{text:?}");
     }
     if same::<ByteSize>(text).is_some() {
-        let units = ["", "b", "k", "kb", "kib", "m", "mb", "mib", "g", "gb", "gib", "t", "tb", "tib"];
+        let units = ["", "b", "k", "kb", "kib", "m", "mb", "mib", "g", "gb", "gib", "t", "tb", "tib", "ib"];
         assert!(written(&text.to_ascii_lowercase(), &units, true), "{text:?}");
     }
     if let Some(path) = same::<GuestPath>(text) {

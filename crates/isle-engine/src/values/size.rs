@@ -30,7 +30,7 @@ impl FromStr for ByteSize {
         let number: u64 = trimmed[..digits].parse().map_err(|_| refuse())?;
         let unit = trimmed[digits..].trim().to_ascii_lowercase();
         let shift = match unit.as_str() {
-            "" | "b" => 0,
+            "" | "b" | "ib" => 0,
             "k" | "kb" | "kib" => 10,
             "m" | "mb" | "mib" => 20,
             "g" | "gb" | "gib" => 30,
