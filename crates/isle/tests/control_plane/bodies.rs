@@ -4,6 +4,7 @@ use std::io::Write;
 
 use serde_json::json;
 
+use crate::harness::finish;
 use crate::support::{JSON, Raw, Target, proper, refused};
 use crate::websocket::{handshake, next_message, text_frame};
 
@@ -151,6 +152,31 @@ fn a_refused_upload_can_read_why() {
     assert_eq!(put("path=x", &[]).status, 200);
     assert_eq!(target.daemon.shell("box", "stat -c %s x; ls"), format!("{}\nd\nx\n", content.len()));
     target.memory_is_bounded("uploads");
+}
+
+#[test]
+fn files_sent_along_with_a_command_are_bounded() {
+    let target = Target::start();
+    let run = |size: usize| {
+        let file = target.daemon.home().path().join("data");
+        std::fs::write(&file, vec![b'x'; size]).unwrap();
+        let file = format!("{}:data", file.display());
+        finish(&mut target.daemon.isle(&[
+            "run",
+            "--file",
+            &file,
+            "--",
+            "stat",
+            "-c",
+            "%s",
+            "/workspace/data",
+        ]))
+    };
+    let output = run(8 << 20);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{}\n", 8 << 20), "{output:?}");
+    let output = run((8 << 20) + 3);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("TOO_LARGE") && said.contains('→'), "{said}");
 }
 
 #[test]
