@@ -7,8 +7,9 @@ ISLE := $(TARGET)/debug/isle
 .PHONY: help
 help:
 	@echo "make test    everything: unit and end-to-end tests, MCP conformance, the HTTP schema, the docs"
-	@echo "make lint    formatting and clippy, warnings are errors"
+	@echo "make lint    formatting, clippy with warnings as errors, and what Isle is built from"
 	@echo "make setup   what the tests need besides Rust: installs it as root, names it otherwise"
+	@echo "make fuzz    instrumented fuzzing of what reads strangers' bytes: TARGET=name SECONDS=number"
 	@echo "make bench   speed beside other sandboxes on this machine"
 
 .PHONY: setup
@@ -36,6 +37,12 @@ rust-tests:
 lint:
 	cargo fmt --check
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
+	tests/deny.sh
+
+# One target or all of them, each for so long: make fuzz TARGET=wire SECONDS=600
+.PHONY: fuzz
+fuzz:
+	fuzz/run.sh $(if $(filter command,$(origin TARGET)),$(TARGET),all) $(or $(SECONDS),30)
 
 # More or less of it: make bench BENCH="--full --json bench.json"
 .PHONY: bench

@@ -88,7 +88,7 @@ impl Error {
     /// An error with a code and a sentence.
     #[must_use]
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), details: Map::new(), next_steps: Vec::new() }
+        Self { code, message: bounded(message.into()), details: Map::new(), next_steps: Vec::new() }
     }
 
     /// Something that should not have failed.
@@ -101,7 +101,7 @@ impl Error {
     /// Adds a next step.
     #[must_use]
     pub fn next(mut self, step: impl Into<String>) -> Self {
-        self.next_steps.push(step.into());
+        self.next_steps.push(bounded(step.into()));
         self
     }
 
@@ -123,6 +123,18 @@ impl Error {
             "next_steps": self.next_steps,
         })
     }
+}
+
+/// Callers' words are quoted in sentences; nobody gets megabytes of their own back.
+fn bounded(mut sentence: String) -> String {
+    const LONGEST: usize = 4096;
+    if sentence.len() > LONGEST {
+        let end = (0..=LONGEST).rev().find(|end| sentence.is_char_boundary(*end)).unwrap_or(0);
+        sentence.truncate(end);
+        sentence.push('…');
+        sentence.shrink_to_fit();
+    }
+    sentence
 }
 
 impl Serialize for Error {

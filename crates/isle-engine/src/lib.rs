@@ -12,6 +12,7 @@ pub mod ops;
 mod pipeline;
 mod run;
 pub mod sandbox;
+pub mod strict_json;
 pub mod values;
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -13,7 +13,6 @@ mod resources;
 use std::error::Error;
 
 use axum::Router;
-use isle_mcp::{HttpOptions, http_service};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -26,8 +25,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // The script that starts the suite waits for this line.
     println!("http://{}/mcp", listener.local_addr()?);
     let shutdown = CancellationToken::new();
-    let options = HttpOptions { shutdown: shutdown.clone(), max_body_bytes: 8 * 1024 * 1024 };
-    let router = Router::new().route_service("/mcp", http_service(Fixtures::new()?, options));
+    let router = Router::new().route("/mcp", isle_server::mcp_routes(Fixtures::new()?, shutdown.clone()));
     let ended = shutdown.clone();
     tokio::spawn(async move {
         if tokio::signal::ctrl_c().await.is_ok() {

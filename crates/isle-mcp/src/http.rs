@@ -16,6 +16,9 @@ pub type HttpService<H> = StreamableHttpService<H, LocalSessionManager>;
 /// silence too, so it has to be longer than any call.
 const SESSION_KEEP_ALIVE: Duration = Duration::from_secs(24 * 3600);
 
+/// Most sessions at once. Those of clients that went without a word count until they are forgotten.
+pub const MAX_SESSIONS: usize = 2048;
+
 /// How the transport is set up.
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
@@ -29,7 +32,7 @@ pub struct HttpOptions {
 /// 2025-11-25, self-contained requests for 2026-07-28. The listener in front of it has already
 /// checked `Host`, `Origin` and the token, for all routes in one place, so it is not done again
 /// here by a second parser.
-pub fn http_service<H>(handler: H, options: HttpOptions) -> HttpService<H>
+pub fn http_service<H>(handler: H, options: HttpOptions) -> (HttpService<H>, Sessions)
 where
     H: ServerHandler + Clone,
 {
@@ -42,5 +45,18 @@ where
         // A plain JSON answer is one write and one read less than an event stream; the transport
         // still streams as soon as a call reports progress first.
         .with_json_response(true);
-    StreamableHttpService::new(move || Ok(handler.clone()), Arc::new(sessions), config)
+    let sessions = Arc::new(sessions);
+    let service = StreamableHttpService::new(move || Ok(handler.clone()), sessions.clone(), config);
+    (service, Sessions(sessions))
+}
+
+/// The sessions a service has open.
+#[derive(Debug, Clone)]
+pub struct Sessions(Arc<LocalSessionManager>);
+
+impl Sessions {
+    /// Whether there is room for another one.
+    pub async fn has_room(&self) -> bool {
+        self.0.sessions.read().await.len() < MAX_SESSIONS
+    }
 }

@@ -6,6 +6,7 @@
 mod call;
 mod handler;
 mod http;
+mod lines;
 mod outlive;
 mod render;
 mod shorten;
@@ -13,8 +14,10 @@ mod stream;
 mod tools;
 
 pub use handler::{McpHandler, McpOptions, PeerActor};
-pub use http::{HttpOptions, HttpService, http_service};
+pub use http::{HttpOptions, HttpService, MAX_SESSIONS, Sessions, http_service};
+pub use lines::{Refused, read_message};
 pub use outlive::Outlive;
+pub use rmcp::ServerHandler;
 pub use shorten::shorten;
 pub use stream::{MAX_LINE, StreamError, serve_stream};
 pub use tools::tools_of;

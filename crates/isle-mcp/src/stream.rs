@@ -2,6 +2,7 @@
 //! stdout here, so the session lives in the daemon.
 
 use std::collections::HashSet;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rmcp::model::{ClientJsonRpcMessage, ClientNotification, JsonRpcMessage, RequestId};
@@ -9,12 +10,13 @@ use rmcp::service::{RxJsonRpcMessage, ServerInitializeError, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::{RoleServer, ServiceExt};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, Empty};
 use tokio_util::sync::CancellationToken;
 
 use crate::handler::McpHandler;
+use crate::lines::{Line, Lines};
 
-/// The longest line a client may send. Longer ones are dropped, the connection stays.
+/// The longest line a client may send. Longer ones are refused, the connection stays.
 pub const MAX_LINE: usize = 16 * 1024 * 1024;
 
 /// A client that cancels more requests than this before they notice is not remembered in full.
@@ -41,10 +43,11 @@ where
 {
     let state = Arc::new(StreamState::default());
     let (read, write) = tokio::io::split(io);
-    let lines = AsyncRwTransport::new_server(read, write).with_max_line_length(MAX_LINE);
+    let lines = Lines::new(read, MAX_LINE);
+    let answers = AsyncRwTransport::new_server(tokio::io::empty(), write);
     let handler = handler.for_stream(peer_actor, state.clone());
     let service = tokio::select! {
-        service = handler.serve(Watched { lines, state: state.clone() }) => match service {
+        service = handler.serve(Watched { lines, answers, refusing: None, state: state.clone() }) => match service {
             Ok(service) => service,
             // A client that connects and leaves again has done nothing wrong.
             Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
@@ -101,9 +104,13 @@ impl StreamState {
     }
 }
 
-/// The line transport, noting cancellations and the end before the service loop acts on them.
+/// Both directions, noting cancellations and the end before the service loop acts on them.
 struct Watched<R: AsyncRead, W: AsyncWrite> {
-    lines: AsyncRwTransport<RoleServer, R, W>,
+    lines: Lines<R>,
+    answers: AsyncRwTransport<RoleServer, Empty, W>,
+    /// The answer to a line that was refused, on its way. The next line is read after it is gone, so that a
+    /// client that does not listen cannot pile them up.
+    refusing: Option<Pin<Box<dyn Future<Output = std::io::Result<()>> + Send>>>,
     state: Arc<StreamState>,
 }
 
@@ -118,24 +125,37 @@ where
         &mut self,
         item: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        self.lines.send(item)
+        self.answers.send(item)
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
-        let message = self.lines.receive().await;
-        match &message {
-            Some(message) => {
-                if let Some(id) = cancelled_request(message) {
-                    self.state.cancel(id);
+        loop {
+            // This future is dropped whenever something else is ready first, so what it waits for is kept.
+            if let Some(refusing) = &mut self.refusing {
+                // A client that is gone shows in the next line.
+                let _ = refusing.await;
+                self.refusing = None;
+            }
+            match self.lines.next().await {
+                Some(Line::Message(message)) => {
+                    if let Some(id) = cancelled_request(&message) {
+                        self.state.cancel(id);
+                    }
+                    return Some(*message);
+                }
+                Some(Line::Refused(refused)) => {
+                    self.refusing = Some(Box::pin(self.answers.send(refused.into_message())));
+                }
+                None => {
+                    self.state.end();
+                    return None;
                 }
             }
-            None => self.state.end(),
         }
-        message
     }
 
     async fn close(&mut self) -> Result<(), Self::Error> {
-        self.lines.close().await
+        self.answers.close().await
     }
 }
 

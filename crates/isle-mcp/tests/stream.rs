@@ -164,7 +164,16 @@ async fn a_result_is_complete_in_both_forms() {
 #[tokio::test]
 async fn lines_that_are_not_json_are_passed_over() {
     let (mut client, _) = Client::initialized().await;
-    client.writer.write_all(b"hello\n\n{\"x\n").await.unwrap();
+    client.writer.write_all(b"hello\n\n7\n").await.unwrap();
+    assert_eq!(client.request("ping", json!({})).await["result"], json!({}));
+}
+
+#[tokio::test]
+async fn a_message_that_cannot_be_read_is_answered() {
+    let (mut client, _) = Client::initialized().await;
+    client.writer.write_all(b"{\"x\n").await.unwrap();
+    let answer: Value = serde_json::from_str(&client.lines.next_line().await.unwrap().unwrap()).unwrap();
+    assert_eq!(answer["error"]["code"], -32700, "{answer}");
     assert_eq!(client.request("ping", json!({})).await["result"], json!({}));
 }
 

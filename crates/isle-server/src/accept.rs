@@ -15,13 +15,14 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use isle_engine::{Code, Error};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::app::{App, Peer};
 use crate::guard::Guard;
+use crate::line::Line;
 
 /// A caller on TCP has to send the head of its request within this time, idle time included.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -53,7 +54,10 @@ impl Doorway {
                     Peer::unix(credentials.uid())
                 }
                 Ok(_) | Err(_) => {
-                    refuse_foreign(&stream);
+                    self.connections.spawn(async move {
+                        Line::new(stream).turn_away(StatusCode::FORBIDDEN, foreign()).await;
+                        drop(slot);
+                    });
                     continue;
                 }
             };
@@ -110,10 +114,11 @@ impl Doorway {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let app = &self.app;
+        let (app, line) = (&self.app, Line::new(stream));
         let service = service_fn(|request: Request<Incoming>| {
-            let (peer, guard) = (peer.clone(), guard.clone());
-            async move { Ok::<_, Infallible>(app.answer(request, peer, guard.as_deref()).await) }
+            line.state.begin();
+            let (peer, guard, line) = (peer.clone(), guard.clone(), line.state.clone());
+            async move { Ok::<_, Infallible>(app.answer(request, peer, guard.as_deref(), line).await) }
         });
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).max_buf_size(READ_BUFFER);
@@ -121,15 +126,21 @@ impl Doorway {
             Patience::Short => Some(HEAD_TIMEOUT),
             Patience::Endless => None,
         });
-        let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
-        let mut connection = std::pin::pin!(connection);
-        let ended = tokio::select! {
-            ended = connection.as_mut() => ended,
-            () = self.closing.cancelled() => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
+        let ended = {
+            let connection = builder.serve_connection(TokioIo::new(line.clone()), service).with_upgrades();
+            let mut connection = std::pin::pin!(connection);
+            tokio::select! {
+                ended = connection.as_mut() => ended,
+                () = self.closing.cancelled() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
             }
         };
+        tokio::select! {
+            () = line.farewell(ended.as_ref().copied()) => {}
+            () = self.closing.cancelled() => {}
+        }
         if let Err(error) = ended {
             tracing::debug!(%error, "a connection ended early");
         }
@@ -150,15 +161,8 @@ enum Patience {
     Endless,
 }
 
-/// Tells another user why it is not served, if it still listens.
-fn refuse_foreign(stream: &UnixStream) {
-    let error = Error::new(Code::Forbidden, "this socket belongs to another user")
-        .next("start your own daemon with `isle serve`");
-    let body = serde_json::json!({ "error": error.to_json() }).to_string();
-    let answer = format!(
-        "HTTP/1.1 {} Forbidden\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-        StatusCode::FORBIDDEN.as_u16(),
-        body.len(),
-    );
-    let _ = stream.try_write(answer.as_bytes());
+/// What another user is told.
+fn foreign() -> Error {
+    Error::new(Code::Forbidden, "this socket belongs to another user")
+        .next("start your own daemon with `isle serve`")
 }

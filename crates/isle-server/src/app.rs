@@ -7,16 +7,19 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use http::header::{HeaderMap, HeaderValue};
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
-use isle_engine::{CallContext, Door, Engine};
+use isle_engine::{CallContext, Code, Door, Engine, Error};
 use isle_mcp::{McpHandler, PeerActor};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_service::Service as _;
 
+use crate::body::RequestBody;
 use crate::guard::Guard;
+use crate::line::LineState;
 use crate::log::Line;
+use crate::reply;
 
 /// The header by which our own command line makes itself known on the Unix socket, for the audit.
 const DOOR_HEADER: &str = "isle-door";
@@ -87,18 +90,29 @@ impl App {
         request: Request<Incoming>,
         peer: Peer,
         guard: Option<&Guard>,
+        line: Arc<LineState>,
     ) -> Response<Body> {
-        let line = self.log_http.then(|| Line::begin(request.method(), request.uri()));
-        let actor = line.is_some().then(|| peer.actor.clone());
-        let reply = self.admit(request, peer, guard).await;
-        if let (Some(line), Some(actor)) = (line, actor) {
-            line.end(&actor, reply.status());
+        let logged = self.log_http.then(|| Line::begin(request.method(), request.uri()));
+        let actor = logged.is_some().then(|| peer.actor.clone());
+        let reply = self.admit(request, peer, guard, line).await;
+        if let (Some(logged), Some(actor)) = (logged, actor) {
+            logged.end(&actor, reply.status());
         }
         reply
     }
 
-    async fn admit(&self, request: Request<Incoming>, peer: Peer, guard: Option<&Guard>) -> Response<Body> {
+    async fn admit(
+        &self,
+        request: Request<Incoming>,
+        peer: Peer,
+        guard: Option<&Guard>,
+        line: Arc<LineState>,
+    ) -> Response<Body> {
         let (mut parts, body) = request.into_parts();
+        let body = match peer.transport {
+            PeerTransport::Unix => RequestBody::patient(body, line.clone()),
+            PeerTransport::Tcp => RequestBody::paced(body, line.clone()),
+        };
         let admitted = match guard.map(|guard| guard.check(&parts)).transpose() {
             Ok(admitted) => admitted,
             Err(refusal) => return *refusal,
@@ -106,6 +120,11 @@ impl App {
         parts.extensions.insert(PeerActor(peer.actor.clone()));
         parts.extensions.insert(peer);
         let Ok(mut reply) = self.router.clone().call(Request::from_parts(parts, Body::new(body))).await;
+        if line.is_too_slow() {
+            let error = Error::new(Code::InvalidArgument, "the body came too slowly")
+                .next("send it without long pauses, at 16 KiB a second or more");
+            reply = reply::error_with(StatusCode::REQUEST_TIMEOUT, &error);
+        }
         reply.headers_mut().insert(VERSION_HEADER, HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
         if let Some(admitted) = admitted {
             admitted.dress(&mut reply);

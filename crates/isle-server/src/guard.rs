@@ -17,6 +17,8 @@ use crate::token::Token;
 
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
+const API_KEY: &str = "x-api-key";
+
 /// The rules of one TCP listener.
 #[derive(Debug)]
 pub(crate) struct Guard {
@@ -41,15 +43,19 @@ impl Guard {
         allowed_hosts: &[String],
         cors_origins: &[String],
     ) -> Self {
-        let names = LOOPBACK.iter().map(|name| (*name).to_owned());
-        let names: Vec<String> =
-            names.chain(allowed_hosts.iter().map(|name| name.to_ascii_lowercase())).collect();
-        let mut hosts: Vec<String> = names.iter().map(|name| format!("{name}:{port}")).collect();
+        let mut hosts: Vec<String> = LOOPBACK.iter().map(|name| format!("{name}:{port}")).collect();
         // A browser leaves out the port of the scheme.
         if port == 80 {
-            hosts.extend(names.iter().cloned());
+            hosts.extend(LOOPBACK.iter().map(|name| (*name).to_owned()));
         }
-        let origins = hosts.iter().map(|host| format!("http://{host}")).collect();
+        let mut origins: Vec<String> = hosts.iter().map(|host| format!("http://{host}")).collect();
+        for name in allowed_hosts {
+            let written = written_as(name, port);
+            origins.extend(written.iter().map(|host| format!("http://{host}")));
+            // What terminates TLS stands in front of us, and its pages come from there.
+            origins.extend(written.iter().map(|host| format!("https://{host}")));
+            hosts.extend(written);
+        }
         Self { token, hosts, origins, cors_origins: cors_origins.to_vec() }
     }
 
@@ -87,7 +93,7 @@ impl Guard {
         }
         Err(Error::new(Code::Forbidden, "the Host header does not name this server")
             .detail("allowed", self.hosts.clone())
-            .next("address the server by one of the names in `details`, with its port")
+            .next("address the server by one of the names in `details`")
             .next("other names are allowed with `allowed_hosts` in the server's configuration"))
     }
 
@@ -110,14 +116,42 @@ impl Guard {
 
     fn check_token(&self, headers: &HeaderMap) -> Result<(), Error> {
         let Some(token) = &self.token else { return Ok(()) };
+        // Two answers to one question: no telling which of them was checked elsewhere.
+        if headers.get_all(AUTHORIZATION).iter().nth(1).is_some()
+            || headers.get_all(API_KEY).iter().nth(1).is_some()
+        {
+            return Err(unauthenticated("the token is given twice"));
+        }
         let bearer = headers.get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
-        let presented = bearer.or_else(|| headers.get("x-api-key").map(HeaderValue::as_bytes));
+        let presented = bearer.or_else(|| headers.get(API_KEY).map(HeaderValue::as_bytes));
         match presented {
             Some(presented) if token.matches(presented) => Ok(()),
             Some(_) => Err(unauthenticated("the token is wrong")),
             None => Err(unauthenticated("the token is missing")),
         }
     }
+}
+
+/// The forms in which a configured name may stand in a `Host` header. With a port it is that one. Without,
+/// it is ours, or that of the schemes: a proxy in front of us passes on what its own clients wrote.
+fn written_as(name: &str, port: u16) -> Vec<String> {
+    let name = name.to_ascii_lowercase();
+    let has_port = match name.rsplit_once(':') {
+        // The colons of an IPv6 address stand inside its brackets.
+        Some((_, digits)) => !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()),
+        None => false,
+    };
+    if has_port {
+        return vec![name];
+    }
+    let mut forms = vec![name.clone()];
+    for port in [port, 80, 443] {
+        let form = format!("{name}:{port}");
+        if !forms.contains(&form) {
+            forms.push(form);
+        }
+    }
+    forms
 }
 
 fn bearer(value: &[u8]) -> Option<&[u8]> {

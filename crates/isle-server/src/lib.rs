@@ -8,8 +8,10 @@
 mod accept;
 mod app;
 pub mod attach;
+mod body;
 mod config;
 mod guard;
+mod line;
 mod listen;
 mod log;
 mod openapi;
@@ -17,10 +19,10 @@ mod query;
 mod reply;
 mod routes;
 mod serve;
-mod strict_json;
 mod token;
 
 pub use config::ServerConfig;
 pub use listen::{ListenOptions, Listeners};
+pub use routes::mcp_routes;
 pub use serve::{serve, serve_open};
 pub use token::Token;

@@ -1,10 +1,8 @@
 //! Arguments that travel as text, in a path or a query: decoded strictly, then read as the type
 //! the operation's schema gives them.
 
-use isle_engine::{Code, Error, Result};
+use isle_engine::{Code, Error, Result, strict_json};
 use serde_json::{Map, Value};
-
-use crate::strict_json;
 
 /// Decodes a query into its pairs, in order.
 pub(crate) fn pairs(query: &str) -> Result<Vec<(String, String)>> {

@@ -204,9 +204,10 @@ where
             .next("give a list such as [{\"path\": \"a.txt\", \"content\": \"…\"}]")
     };
     match value {
-        Value::String(text) => match serde_json::from_str(&text) {
+        Value::String(text) => match crate::strict_json::parse(text.as_bytes()) {
             Ok(inside @ (Value::Array(_) | Value::Object(_))) => read_files(inside),
-            _ => Err(wrong("the text is not a JSON list or object".into())),
+            Ok(_) => Err(wrong("the text is not a JSON list or object".into())),
+            Err(error) => Err(wrong(error.message)),
         },
         Value::Object(map) => {
             let map: BTreeMap<String, Value> = map.into_iter().collect();

@@ -132,6 +132,7 @@ pub struct Entry {
     /// JSON schema of the output: a plain object.
     pub output_schema: Schema,
     handler: Handler,
+    check: fn(Value) -> Result<()>,
 }
 
 impl std::fmt::Debug for Entry {
@@ -151,6 +152,7 @@ impl Entry {
             effect: O::EFFECT,
             input_schema: shapes::input_schema_of::<O::Input>(),
             output_schema: shapes::output_schema_of::<O::Output>(),
+            check: |input| parse::<O::Input>(O::NAME, input).map(drop),
             handler: Arc::new(|engine, context, input| {
                 Box::pin(async move {
                     let input = parse::<O::Input>(O::NAME, input)?;
@@ -171,6 +173,11 @@ impl Entry {
     #[must_use]
     pub fn tool_output_schema(&self) -> Schema {
         shapes::tool_output_schema(&self.output_schema)
+    }
+
+    /// Whether arguments can be read, without doing anything about them.
+    pub fn check(&self, input: Value) -> Result<()> {
+        (self.check)(input)
     }
 
     pub(crate) fn call(

@@ -29,12 +29,12 @@ impl FromStr for ByteSize {
         let digits = trimmed.find(|c: char| !c.is_ascii_digit()).unwrap_or(trimmed.len());
         let number: u64 = trimmed[..digits].parse().map_err(|_| refuse())?;
         let unit = trimmed[digits..].trim().to_ascii_lowercase();
-        let shift = match unit.trim_end_matches('b').trim_end_matches('i') {
-            "" => 0,
-            "k" => 10,
-            "m" => 20,
-            "g" => 30,
-            "t" => 40,
+        let shift = match unit.as_str() {
+            "" | "b" | "ib" => 0,
+            "k" | "kb" | "kib" => 10,
+            "m" | "mb" | "mib" => 20,
+            "g" | "gb" | "gib" => 30,
+            "t" | "tb" | "tib" => 40,
             _ => return Err(refuse()),
         };
         number.checked_mul(1 << shift).map(Self).ok_or_else(refuse)

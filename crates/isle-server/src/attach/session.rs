@@ -14,16 +14,15 @@ use futures::{SinkExt, StreamExt};
 use http::StatusCode;
 use http::header::HeaderMap;
 use isle_engine::engine::{Session, SessionEvent, SessionInput, SessionOutput};
-use isle_engine::{CallContext, Code, Error, Result};
+use isle_engine::{CallContext, Code, Error, Result, strict_json};
 use tokio::time::Instant;
 
 use crate::app::{Peer, Shared};
 use crate::attach::messages::{AttachRequest, ClientMessage, ServerMessage, StdinEnd};
 use crate::reply::{self, Reply};
-use crate::strict_json;
 
 /// Files of a one-shot travel in the first message, so it may be larger than those that follow.
-const MAX_FIRST_MESSAGE: usize = 64 * 1024 * 1024;
+const MAX_FIRST_MESSAGE: usize = 16 * 1024 * 1024;
 const MAX_MESSAGE: usize = 1024 * 1024;
 const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// While the socket is not read a lost client shows only in what is written to it.

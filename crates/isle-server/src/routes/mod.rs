@@ -7,7 +7,6 @@ use axum::Router;
 use axum::routing::{MethodFilter, MethodRouter, get, on, post};
 use http::StatusCode;
 use isle_engine::{Code, Error};
-use isle_mcp::{HttpOptions, http_service};
 
 use crate::app::Shared;
 use crate::reply::{self, Reply};
@@ -16,10 +15,12 @@ use crate::{attach, openapi};
 mod events;
 mod files;
 mod health;
+mod mcp;
 mod mcp_stdio;
 mod operations;
 
 pub(crate) use files::parse_user;
+pub use mcp::mcp_routes;
 
 /// Largest JSON body.
 pub(crate) const MAX_BODY: usize = 8 * 1024 * 1024;
@@ -47,12 +48,11 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         bytes::Bytes::from(openapi::document(shared.engine.registry(), &shared.version).to_string());
     add("/openapi.json".into(), get(async move || reply::bytes_with(StatusCode::OK, document.clone())));
 
-    let options = HttpOptions { shutdown: shared.closing.clone(), max_body_bytes: MAX_BODY };
-    let mcp = http_service(shared.mcp.clone(), options);
+    let mcp = mcp_routes(shared.mcp.clone(), shared.closing.clone());
     let router =
         routes.into_iter().fold(Router::new(), |router, (path, methods)| router.route(&path, methods));
     router
-        .route_service("/mcp", mcp)
+        .route("/mcp", mcp)
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .with_state(shared.clone())

@@ -2,7 +2,6 @@
 //! the output is the answer.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{FromRequestParts, RawPathParams, Request, State};
@@ -14,7 +13,7 @@ use http::request::Parts;
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
 use isle_engine::ops::{Entry, Method};
-use isle_engine::{Code, Error, Result};
+use isle_engine::{Code, Error, Result, strict_json};
 use isle_mcp::Outlive;
 use serde_json::{Map, Value};
 
@@ -22,11 +21,6 @@ use crate::app::{Peer, Shared};
 use crate::query::{self, Arguments};
 use crate::reply::{self, Reply};
 use crate::routes::MAX_BODY;
-use crate::strict_json;
-
-/// How much of a body that is too large is still read, and for how long.
-const MAX_DISCARD: usize = 64 * 1024 * 1024;
-const DISCARD_TIME: Duration = Duration::from_secs(5);
 
 /// Where an operation is found, and what answers there.
 pub(crate) fn route(entry: &Entry) -> (String, MethodRouter<Arc<Shared>>) {
@@ -130,7 +124,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 /// The body in memory. A small one, the usual case, is not copied.
-async fn collect(mut body: Body) -> Result<Bytes, Refusal> {
+pub(crate) async fn collect(mut body: Body) -> Result<Bytes, Refusal> {
     let Some(first) = next_piece(&mut body).await? else { return Ok(Bytes::new()) };
     if body.is_end_stream() && first.len() <= MAX_BODY {
         return Ok(first);
@@ -142,8 +136,6 @@ async fn collect(mut body: Body) -> Result<Bytes, Refusal> {
             None => return Ok(all.freeze()),
         }
     }
-    // A client that is still sending would see a broken connection instead of the answer.
-    let _ = tokio::time::timeout(DISCARD_TIME, discard(body)).await;
     Err(too_large())
 }
 
@@ -158,16 +150,6 @@ async fn next_piece(body: &mut Body) -> Result<Option<Bytes>> {
         }
     }
     Ok(None)
-}
-
-async fn discard(mut body: Body) {
-    let mut left = MAX_DISCARD;
-    while let Ok(Some(piece)) = next_piece(&mut body).await {
-        left = left.saturating_sub(piece.len());
-        if left == 0 {
-            return;
-        }
-    }
 }
 
 fn too_large() -> Refusal {

@@ -126,8 +126,46 @@ async fn cors_is_off_unless_configured() {
 #[tokio::test]
 async fn a_configured_name_may_be_used_for_the_server() {
     let server = Server::start_with(|config| config.allowed_hosts = vec!["box.example".into()]).await;
-    let host = format!("Host: box.example:{}", server.address.port());
-    assert_eq!(server.tcp("GET /v1/version", &[&server.bearer(), &host], b"").await.status, 200);
+    let (own, bearer) = (server.address.port(), server.bearer());
+    let allowed = ["box.example".into(), "BOX.example:443".into(), format!("box.example:{own}")];
+    for host in allowed {
+        let origin = format!("Origin: https://{host}");
+        let host = format!("Host: {host}");
+        assert_eq!(server.tcp("GET /v1/version", &[&bearer, &host], b"").await.status, 200, "{host}");
+        assert_eq!(
+            server.tcp("GET /v1/version", &[&bearer, &host, &origin], b"").await.status,
+            200,
+            "{host}"
+        );
+    }
+    for host in ["box.example:81", "box.example.evil", "evil.box.example", "box.example:", "box.example@evil"]
+    {
+        let host = format!("Host: {host}");
+        assert_eq!(server.tcp("GET /v1/version", &[&bearer, &host], b"").await.status, 403, "{host}");
+    }
+}
+
+#[tokio::test]
+async fn a_configured_name_with_a_port_is_that_port_only() {
+    let server = Server::start_with(|config| config.allowed_hosts = vec!["box.example:8443".into()]).await;
+    let bearer = server.bearer();
+    let ask = async |host: &str| {
+        server.tcp("GET /v1/version", &[&bearer, &format!("Host: {host}")], b"").await.status
+    };
+    assert_eq!(ask("box.example:8443").await, 200);
+    assert_eq!(ask("box.example").await, 403);
+    assert_eq!(ask(&format!("box.example:{}", server.address.port())).await, 403);
+}
+
+#[tokio::test]
+async fn a_token_that_is_given_twice_is_no_token() {
+    let server = Server::start().await;
+    let bearer = server.bearer();
+    let wrong = "Authorization: Bearer nonsense";
+    assert_eq!(server.tcp("GET /v1/version", &[&bearer], b"").await.status, 200);
+    for headers in [[bearer.as_str(), wrong], [wrong, bearer.as_str()], [bearer.as_str(), bearer.as_str()]] {
+        assert_eq!(server.tcp("GET /v1/version", &headers, b"").await.status, 401);
+    }
 }
 
 #[tokio::test]

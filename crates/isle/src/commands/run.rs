@@ -51,8 +51,21 @@ fn one_shot(settings: &Settings, files: &[String]) -> Result<OneShot> {
         }),
         disk: settings.chosen("disk"),
         allow_downgrade: settings.chosen_value("allow_downgrade").map(|value| *value == Value::Switch(true)),
-        files: files.iter().map(|text| placed_file(text)).collect::<Result<_>>()?,
+        files: placed_files(files)?,
     })
+}
+
+/// They travel with the command, in one message.
+fn placed_files(files: &[String]) -> Result<Vec<PlacedFile>> {
+    const LARGEST: usize = 8 * 1024 * 1024;
+    let files = files.iter().map(|text| placed_file(text)).collect::<Result<Vec<_>>>()?;
+    let size: usize = files.iter().map(|file| file.content_base64.len() / 4 * 3).sum();
+    if size > LARGEST + 2 {
+        return Err(Error::new(Code::TooLarge, "--file: the files are larger than 8 MiB together")
+            .next("make a named sandbox and copy them there: isle cp FILE NAME:PATH")
+            .into());
+    }
+    Ok(files)
 }
 
 /// `HOST:GUEST`; the last colon counts, so that a host path may contain one.

@@ -95,7 +95,7 @@ fn read_text(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-fn parse(layer: Layer, path: &Path, text: &str) -> Result<Vec<Found>> {
+pub(crate) fn parse(layer: Layer, path: &Path, text: &str) -> Result<Vec<Found>> {
     let line_of = |offset: usize| text.get(..offset).unwrap_or(text).matches('\n').count() + 1;
     let at = |offset: usize, error: Error| -> ClientError {
         let line = line_of(offset);

@@ -3,6 +3,7 @@
 mod engine_config;
 mod find;
 mod lock;
+mod log;
 mod serve;
 mod start;
 

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 use super::engine_config::{engine_config, list, listen_address, pool_size, switch};
+use super::log::LogWriter;
 use super::start::Announcement;
 use crate::config::Settings;
 use crate::output::{Form, say};
@@ -171,12 +172,16 @@ fn start_logging(ground: Ground, form: Form, settings: &Settings) -> Result<()> 
             .next("write a level such as info, or module=level pairs")
     })?;
     let colours = ground == Ground::Fore && std::io::stderr().is_terminal();
-    let log =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
     // Structured where a program reads it, plain where a person does.
-    let started = match (ground, form) {
-        (Ground::Fore, Form::Human) => log.try_init(),
-        (Ground::Back, _) | (_, Form::Json) => log.json().try_init(),
+    let form = match (ground, form) {
+        (Ground::Fore, Form::Human) => Form::Human,
+        (Ground::Back, _) | (_, Form::Json) => Form::Json,
+    };
+    let writer = LogWriter::new(form);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(colours);
+    let started = match form {
+        Form::Human => log.try_init(),
+        Form::Json => log.json().try_init(),
     };
     started.map_err(|error| Error::internal(error).into())
 }

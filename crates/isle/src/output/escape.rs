@@ -18,6 +18,23 @@ pub(crate) fn escaped(text: &str) -> String {
     safe
 }
 
+/// JSON with the same meaning in which such characters are written as escapes. Those below U+0020 stand
+/// in JSON as line breaks between values only.
+pub(crate) fn escaped_json(json: &str) -> String {
+    let mut safe = String::with_capacity(json.len());
+    for character in json.chars() {
+        if character == '\n' || !character.is_control() && !misleads(character) {
+            safe.push(character);
+            continue;
+        }
+        let mut units = [0; 2];
+        for unit in character.encode_utf16(&mut units) {
+            safe.push_str(&format!("\\u{unit:04x}"));
+        }
+    }
+    safe
+}
+
 /// Invisible characters and those that change the direction of writing.
 fn misleads(character: char) -> bool {
     matches!(
@@ -46,6 +63,15 @@ mod tests {
     fn escape_sequences_and_direction_marks_are_written_out() {
         assert_eq!(escaped("a\u{1b}[31mb\u{202e}c\u{9b}"), "a\\u{1b}[31mb\\u{202e}c\\u{9b}");
         assert_eq!(escaped("zwei\nZeilen äöü 漢字"), "zwei\\nZeilen äöü 漢字");
+    }
+
+    #[test]
+    fn json_keeps_its_meaning_and_loses_its_power() {
+        let text = "a\u{1b}[31m\u{9b}\u{202e}\u{e0001}\u{7f}ä\n";
+        let json = format!("{:#}", serde_json::json!({ "text": text }));
+        let safe = escaped_json(&json);
+        assert!(safe.chars().all(|c| c == '\n' || !c.is_control() && !misleads(c)), "{safe}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&safe).unwrap()["text"], text);
     }
 
     #[test]

@@ -1,33 +1,47 @@
-//! JSON that means one thing. An object that names a key twice is read differently by different
-//! programs; whoever checks a request must see the same values as whoever executes it, so such an
-//! object is refused. Nesting is bounded by the parser (128 levels).
+//! JSON that means one thing and costs little. An object that names a key twice is read differently
+//! by different programs; whoever checks a request must see the same values as whoever executes it,
+//! so such an object is refused. Nesting is bounded by the parser (128 levels), and so is the number
+//! of values: a text of many tiny ones takes many times its own size in memory.
 
+use std::cell::Cell;
 use std::fmt;
 
-use isle_engine::{Code, Error, Result};
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+use crate::error::{Code, Error, Result};
+
+/// Most values of one text, containers and what is in them together.
+pub const MAX_VALUES: usize = 100_000;
+
 /// Reads a JSON text, refusing repeated keys.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Value> {
-    match serde_json::from_slice::<Strict>(bytes) {
-        Ok(Strict(value)) => Ok(value),
-        Err(error) => Err(Error::new(Code::InvalidArgument, format!("the JSON cannot be read: {error}"))
-            .next("send one JSON value in UTF-8, with every key of an object only once")),
+pub fn parse(bytes: &[u8]) -> Result<Value> {
+    let left = Cell::new(MAX_VALUES);
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let read = Strict(&left).deserialize(&mut deserializer);
+    read.and_then(|value| deserializer.end().map(|()| value)).map_err(|error| {
+        Error::new(Code::InvalidArgument, format!("the JSON cannot be read: {error}"))
+            .next("send one JSON value in UTF-8, with every key of an object only once")
+    })
+}
+
+/// Reads one value, counting it.
+#[derive(Clone, Copy)]
+struct Strict<'a>(&'a Cell<usize>);
+
+impl<'de> DeserializeSeed<'de> for Strict<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> std::result::Result<Value, D::Error> {
+        let Some(left) = self.0.get().checked_sub(1) else {
+            return Err(D::Error::custom(format!("it has more than {MAX_VALUES} values")));
+        };
+        self.0.set(left);
+        deserializer.deserialize_any(self)
     }
 }
 
-struct Strict(Value);
-
-impl<'de> Deserialize<'de> for Strict {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        deserializer.deserialize_any(StrictVisitor).map(Self)
-    }
-}
-
-struct StrictVisitor;
-
-impl<'de> Visitor<'de> for StrictVisitor {
+impl<'de> Visitor<'de> for Strict<'_> {
     type Value = Value;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -64,7 +78,7 @@ impl<'de> Visitor<'de> for StrictVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> std::result::Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(Strict(item)) = items.next_element()? {
+        while let Some(item) = items.next_element_seed(self)? {
             list.push(item);
         }
         Ok(Value::Array(list))
@@ -76,7 +90,7 @@ impl<'de> Visitor<'de> for StrictVisitor {
             if map.contains_key(&key) {
                 return Err(A::Error::custom(format!("the key {key:?} stands there twice")));
             }
-            let Strict(value) = entries.next_value()?;
+            let value = entries.next_value_seed(self)?;
             map.insert(key, value);
         }
         Ok(Value::Object(map))
@@ -113,5 +127,14 @@ mod tests {
         assert!(parse(b"{\"a\": \"\xff\"}").is_err());
         assert!(parse(b"{} {}").is_err());
         assert!(parse(b"").is_err());
+    }
+
+    #[test]
+    fn many_tiny_values_are_refused_before_they_fill_the_memory() {
+        let many = |count: usize| format!("[{}0]", "0,".repeat(count - 1));
+        assert!(parse(many(super::MAX_VALUES - 1).as_bytes()).is_ok());
+        assert!(parse(many(super::MAX_VALUES).as_bytes()).is_err());
+        let nested = format!("[{}[]]", "[],".repeat(super::MAX_VALUES));
+        assert!(parse(nested.as_bytes()).is_err());
     }
 }

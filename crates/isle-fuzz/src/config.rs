@@ -1,0 +1,52 @@
+//! Files of settings, the one of a workspace above all: anybody may have written it.
+
+use std::path::Path;
+
+// The table of keys and its readers belong to the program; they are read where they stand.
+#[path = "../../isle/src/config/file.rs"]
+#[expect(dead_code, reason = "the program uses the rest")]
+mod file;
+#[path = "../../isle/src/config/keys.rs"]
+#[expect(dead_code, reason = "the program uses the rest")]
+mod keys;
+#[path = "../../isle/src/config/value.rs"]
+#[expect(dead_code, reason = "the program uses the rest")]
+mod value;
+
+use file::Layer;
+use keys::Scope;
+use value::Value;
+
+pub(crate) fn run(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    for layer in [Layer::Workspace, Layer::User, Layer::System] {
+        match file::parse(layer, Path::new("settings"), text) {
+            Ok(found) => {
+                for found in found {
+                    assert!(found.key.scope == Scope::Run || layer != Layer::Workspace, "{}", found.key.name);
+                    assert!(found.line >= 1 && found.line <= text.lines().count().max(1));
+                    means_itself(found.key.kind, &found.value);
+                }
+            }
+            Err(error) => {
+                assert!(!error.message.is_empty() && !error.next_steps.is_empty(), "{error:?}");
+            }
+        }
+    }
+}
+
+/// A value that is shown and read again is the same.
+fn means_itself(kind: value::Kind, value: &Value) {
+    drop(value.json());
+    match value {
+        Value::List(_) | Value::Map(_) => {}
+        Value::Text(_)
+        | Value::Size(_)
+        | Value::Span(_)
+        | Value::Number(_)
+        | Value::Count(_)
+        | Value::Switch(_) => {
+            assert_eq!(Value::from_text(kind, &value.text()).as_ref().ok(), Some(value));
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! MCP over HTTP. The SDK serves it; what it would read loosely or refuse in bare words is seen to
+//! here: bodies are bounded and mean one thing, and refusals have the shape they have everywhere.
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::routing::{MethodRouter, any};
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{Method, StatusCode};
+use http_body_util::{BodyExt, Full};
+use isle_engine::{Code, Error, strict_json};
+use isle_mcp::{HttpOptions, HttpService, MAX_SESSIONS, ServerHandler, Sessions, http_service};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::reply::{self, Reply};
+use crate::routes::MAX_BODY;
+use crate::routes::operations::collect;
+
+/// What JSON-RPC calls a text that cannot be read.
+const PARSE_ERROR: i32 = -32700;
+/// Words of the SDK are one line.
+const LONGEST_WORDS: usize = 2000;
+
+/// What answers at `/mcp`, for the product's handler and for fixtures alike.
+pub fn mcp_routes<H, S>(handler: H, shutdown: CancellationToken) -> MethodRouter<S>
+where
+    H: ServerHandler + Clone,
+    S: Clone + Send + Sync + 'static,
+{
+    let (service, sessions) = http_service(handler, HttpOptions { shutdown, max_body_bytes: MAX_BODY });
+    any(async move |request: Request| answer(&service, &sessions, request).await)
+}
+
+async fn answer<H>(service: &HttpService<H>, sessions: &Sessions, request: Request) -> Reply
+where
+    H: ServerHandler + Clone,
+{
+    let (parts, body) = request.into_parts();
+    let mut bytes = Bytes::new();
+    if parts.method == Method::POST {
+        bytes = match collect(body).await {
+            Ok(bytes) => bytes,
+            Err(refusal) => return refusal.into_reply(),
+        };
+        let message = match strict_json::parse(&bytes) {
+            Ok(message) => message,
+            Err(error) => return unreadable(&error),
+        };
+        if message["method"] == "initialize" && !sessions.has_room().await {
+            return reply::error(&too_many_sessions());
+        }
+    }
+    let reply = service.handle(Request::from_parts(parts, Full::new(bytes))).await;
+    let kind = reply.headers().get(CONTENT_TYPE);
+    let is_bare = kind.is_none_or(|kind| kind.as_bytes().starts_with(b"text/plain"));
+    if reply.status().is_client_error() && is_bare {
+        return reworded(reply.map(Body::new)).await;
+    }
+    reply.map(Body::new)
+}
+
+fn unreadable(error: &Error) -> Reply {
+    let refused = json!({ "code": PARSE_ERROR, "message": error.message, "data": error.to_json() });
+    let answer = json!({ "jsonrpc": "2.0", "id": null, "error": refused });
+    reply::json_with(StatusCode::BAD_REQUEST, &answer)
+}
+
+fn too_many_sessions() -> Error {
+    Error::new(Code::Busy, format!("{MAX_SESSIONS} MCP sessions are open"))
+        .next("end sessions with DELETE /mcp when you are done; silent ones are forgotten after a day")
+        .next("or use protocol revision 2026-07-28, which has none")
+}
+
+/// A refusal of the SDK in our shape, with its status and headers.
+async fn reworded(reply: Reply) -> Reply {
+    let (parts, body) = reply.into_parts();
+    let words = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    let words = isle_mcp::shorten(&String::from_utf8_lossy(&words), LONGEST_WORDS);
+    let next = match parts.status {
+        StatusCode::NOT_FOUND => "open a new session with `initialize`",
+        StatusCode::METHOD_NOT_ALLOWED => {
+            "send messages with POST, listen with GET, end a session with DELETE"
+        }
+        StatusCode::NOT_ACCEPTABLE => "send `Accept: application/json, text/event-stream`",
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+            "send one JSON-RPC message with `Content-Type: application/json`"
+        }
+        _ => "see the transport section of the protocol's specification",
+    };
+    let words =
+        if words.is_empty() { parts.status.canonical_reason().unwrap_or_default().into() } else { words };
+    let mut answer = reply::error_with(parts.status, &Error::new(Code::InvalidArgument, words).next(next));
+    for (name, value) in &parts.headers {
+        if !answer.headers().contains_key(name) && name != http::header::CONTENT_LENGTH {
+            answer.headers_mut().append(name, value.clone());
+        }
+    }
+    answer
+}

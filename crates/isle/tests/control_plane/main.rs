@@ -1,0 +1,18 @@
+//! Attacks on the doors of a real daemon. Each is refused with a code, a sentence and a next step,
+//! changes nothing and costs bounded memory; and beside each the allowed thing still works.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
+
+mod bodies;
+mod doors;
+#[path = "../harness/mod.rs"]
+#[expect(dead_code, unused_imports, reason = "shared with the other end-to-end tests, which use the rest")]
+mod harness;
+mod heads;
+mod ids;
+mod mcp;
+mod peers;
+mod slow;
+mod support;
+mod websocket;
+mod words;
