@@ -22,7 +22,7 @@ use rustix::net::{
     SendFlags,
 };
 
-use crate::{name, plain_server, serve};
+use crate::{kill_order, name, plain_server, serve};
 
 /// The daemon's end is here when the fork server starts.
 const CONTROL: i32 = 3;
@@ -201,6 +201,7 @@ impl Server {
                 join_cgroups(request, &parts);
                 become_agent(request, parts.link, parts.listener, go_read, |go| {
                     let entered = container::enter(request, go, &self.container_filter)?;
+                    entered.kill_order.map(kill_order::settle);
                     Ok((entered.refusals, entered.missing))
                 })
             }
