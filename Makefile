@@ -9,6 +9,7 @@ help:
 	@echo "make test    everything: unit and end-to-end tests, MCP conformance, the HTTP schema, the docs"
 	@echo "make lint    formatting and clippy, warnings are errors"
 	@echo "make setup   what the tests need besides Rust: installs it as root, names it otherwise"
+	@echo "make containment   attack every tier and write the table of docs/containment.md"
 	@echo "make bench   speed beside other sandboxes on this machine"
 
 .PHONY: setup
@@ -31,6 +32,11 @@ rust-tests:
 	if cargo nextest --version >/dev/null 2>&1; then cargo nextest run --workspace; \
 	else cargo test --workspace; fi
 	cargo build -p isle
+
+# Attacks plain processes, other sandboxes and every tier, as root and as an ordinary user.
+.PHONY: containment
+containment: setup
+	tests/containment.sh $(ISLE)
 
 .PHONY: lint
 lint:

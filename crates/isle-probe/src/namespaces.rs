@@ -17,7 +17,9 @@ pub(crate) const ATTACKS: &[Attack] = &[
     Attack::new("ns.net", "share the host's network namespace", |target| shared(target, "net", "ns-net")),
     Attack::new("ns.ipc", "share the host's IPC namespace", |target| shared(target, "ipc", "ns-ipc")),
     Attack::new("ns.uts", "share the host's host name namespace", |target| shared(target, "uts", "ns-uts")),
-    Attack::new("ns.cgroup", "share the host's cgroup namespace", |target| shared(target, "cgroup", "ns-cgroup")),
+    Attack::new("ns.cgroup", "share the host's cgroup namespace", |target| {
+        shared(target, "cgroup", "ns-cgroup")
+    }),
     Attack::new("ns.uid_map", "have the host's root among the ids of the sandbox", uid_map),
     Attack::new("ns.setns", "enter a namespace", setns),
     Attack::new("ns.setns_process", "enter the namespaces of a process of the host", setns_process),
@@ -115,16 +117,21 @@ fn get_parent(target: &Target) -> Tried {
     const OWNER: libc::Ioctl = 0xb701;
     const PARENT: libc::Ioctl = 0xb702;
     let hosts: [u64; 2] = [target.number("ns-user")?, target.number("ns-pid")?];
-    Ok(Outcome::any([("net", OWNER), ("uts", OWNER), ("user", PARENT), ("pid", PARENT)].map(|(kind, request)| {
-        let above = own(kind).and_then(|namespace| descriptor(library_call!(ioctl(namespace.as_raw_fd(), request, 0))));
-        match above.and_then(|above| identity(&above)) {
-            Ok((_, inode)) if hosts.contains(&inode) || request == PARENT => {
-                Outcome::escaped(format_args!("above {kind} is {inode}"))
+    Ok(Outcome::any([("net", OWNER), ("uts", OWNER), ("user", PARENT), ("pid", PARENT)].map(
+        |(kind, request)| {
+            let above = own(kind)
+                .and_then(|namespace| descriptor(library_call!(ioctl(namespace.as_raw_fd(), request, 0))));
+            match above.and_then(|above| identity(&above)) {
+                Ok((_, inode)) if hosts.contains(&inode) || request == PARENT => {
+                    Outcome::escaped(format_args!("above {kind} is {inode}"))
+                }
+                Ok((_, inode)) => {
+                    Outcome::contained(format_args!("{kind} belongs to the sandbox's own, {inode}"))
+                }
+                Err(error) => Outcome::contained(format_args!("{kind}: {}", errno_name(&error))),
             }
-            Ok((_, inode)) => Outcome::contained(format_args!("{kind} belongs to the sandbox's own, {inode}")),
-            Err(error) => Outcome::contained(format_args!("{kind}: {}", errno_name(&error))),
-        }
-    })))
+        },
+    )))
 }
 
 fn unshare(flag: libc::c_int) -> Outcome {
@@ -141,7 +148,8 @@ fn leave_or(result: io::Result<libc::c_long>, what: &str) -> Outcome {
 }
 
 fn clone_flags(_: &Target) -> Tried {
-    let flags = [libc::CLONE_NEWUSER, libc::CLONE_NEWNS, libc::CLONE_NEWNET, libc::CLONE_NEWPID, libc::CLONE_NEWUTS];
+    let flags =
+        [libc::CLONE_NEWUSER, libc::CLONE_NEWNS, libc::CLONE_NEWNET, libc::CLONE_NEWPID, libc::CLONE_NEWUTS];
     Ok(Outcome::any(flags.map(|flag| {
         let all = libc::c_long::from(flag | libc::SIGCHLD);
         leave_or(kernel_call!(libc::SYS_clone, all, 0usize, 0usize, 0usize, 0usize), "clone")

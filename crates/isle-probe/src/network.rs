@@ -13,9 +13,13 @@ use crate::outcome::{Outcome, Tried};
 use crate::target::Target;
 
 pub(crate) const ATTACKS: &[Attack] = &[
-    Attack::new("net.host_loopback", "connect to a server on the host's loopback", |target| tcp(target, "127.0.0.1", "tcp")),
+    Attack::new("net.host_loopback", "connect to a server on the host's loopback", |target| {
+        tcp(target, "127.0.0.1", "tcp")
+    }),
     Attack::new("net.host_loopback6", "the same over IPv6", |target| tcp(target, "::1", "tcp6")),
-    Attack::new("net.host_loopback_mapped", "the same by an IPv4 address written as IPv6", |target| tcp(target, "::ffff:127.0.0.1", "tcp")),
+    Attack::new("net.host_loopback_mapped", "the same by an IPv4 address written as IPv6", |target| {
+        tcp(target, "::ffff:127.0.0.1", "tcp")
+    }),
     Attack::new("net.host_any", "the same by the address 0.0.0.0", |target| tcp(target, "0.0.0.0", "tcp")),
     Attack::new("net.host_udp", "exchange datagrams with the host's loopback", udp),
     Attack::new("net.abstract", "connect to an abstract socket of the host", abstract_stream),
@@ -27,11 +31,19 @@ pub(crate) const ATTACKS: &[Attack] = &[
     Attack::new("net.sysv_msg", "read a message queue of the host", sysv_msg),
     Attack::new("net.posix_mq", "open a POSIX message queue of the host", posix_mq),
     Attack::new("net.posix_shm", "open POSIX shared memory of the host", posix_shm),
-    Attack::new("net.metadata", "reach a cloud's metadata service", |_| Ok(route(&["169.254.169.254", "100.100.100.200", "fd00:ec2::254"]))),
-    Attack::new("net.private", "reach private networks", |_| Ok(route(&["10.0.0.1", "172.16.0.1", "172.17.0.1", "192.168.0.1", "100.64.0.1"]))),
+    Attack::new("net.metadata", "reach a cloud's metadata service", |_| {
+        Ok(route(&["169.254.169.254", "100.100.100.200", "fd00:ec2::254"]))
+    }),
+    Attack::new("net.private", "reach private networks", |_| {
+        Ok(route(&["10.0.0.1", "172.16.0.1", "172.17.0.1", "192.168.0.1", "100.64.0.1"]))
+    }),
     Attack::new("net.public", "reach the Internet", |_| Ok(route(&["1.1.1.1", "8.8.8.8", "192.0.2.1"]))),
-    Attack::new("net.public6", "reach the Internet over IPv6", |_| Ok(route(&["2606:4700:4700::1111", "2001:db8::1"]))),
-    Attack::new("net.multicast", "reach neighbours by multicast", |_| Ok(route(&["224.0.0.251", "239.255.255.250"]))),
+    Attack::new("net.public6", "reach the Internet over IPv6", |_| {
+        Ok(route(&["2606:4700:4700::1111", "2001:db8::1"]))
+    }),
+    Attack::new("net.multicast", "reach neighbours by multicast", |_| {
+        Ok(route(&["224.0.0.251", "239.255.255.250"]))
+    }),
     Attack::new("net.dns", "ask a name server", dns),
     Attack::new("net.interfaces", "have an interface besides loopback", interfaces),
     Attack::new("net.connections", "see connections of the host", connections),

@@ -76,9 +76,7 @@ impl Outcome {
     pub(crate) fn of_right<T>(what: impl Display, result: &io::Result<T>) -> Self {
         match result {
             Ok(_) => Self::escaped(format_args!("{what} worked")),
-            Err(error) if is_refusal(error) => {
-                Self::contained(format_args!("{what}: {}", errno_name(error)))
-            }
+            Err(error) if is_refusal(error) => Self::contained(format_args!("{what}: {}", errno_name(error))),
             Err(error) => Self::escaped(format_args!("{what}: {}, so it was allowed", errno_name(error))),
         }
     }

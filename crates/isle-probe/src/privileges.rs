@@ -128,11 +128,18 @@ fn caps(_: &Target) -> Tried {
         return Ok(Outcome::contained(format_args!("capget: {}", errno_name(&error))));
     }
     let ambient = (0..64)
-        .filter(|number| matches!(library_call!(prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_IS_SET, *number, 0, 0)), Ok(1)))
+        .filter(|number| {
+            matches!(
+                library_call!(prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_IS_SET, *number, 0, 0)),
+                Ok(1)
+            )
+        })
         .count();
     let set = |low: usize| u64::from(sets[low]) | (u64::from(sets[low + 3]) << 32);
     let (effective, permitted, inheritable) = (set(0), set(1), set(2));
-    let seen = format!("effective {effective:#x}, permitted {permitted:#x}, inheritable {inheritable:#x}, {ambient} ambient");
+    let seen = format!(
+        "effective {effective:#x}, permitted {permitted:#x}, inheritable {inheritable:#x}, {ambient} ambient"
+    );
     Ok(if (effective | permitted | inheritable) == 0 && ambient == 0 {
         Outcome::contained(seen)
     } else {
@@ -142,7 +149,9 @@ fn caps(_: &Target) -> Tried {
 
 /// Counts where running a program can still give rights.
 fn caps_bounding(_: &Target) -> Tried {
-    let bounding = (0..64).filter(|number| matches!(library_call!(prctl(libc::PR_CAPBSET_READ, *number, 0, 0, 0)), Ok(1))).count();
+    let bounding = (0..64)
+        .filter(|number| matches!(library_call!(prctl(libc::PR_CAPBSET_READ, *number, 0, 0, 0)), Ok(1)))
+        .count();
     let gains = matches!(library_call!(prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)), Ok(0));
     Ok(match (bounding, gains) {
         (0, _) => Outcome::contained("none"),
@@ -159,7 +168,9 @@ fn session(target: &Target) -> Tried {
     let own_numbers = ours.is_ok_and(|ours| ours != theirs);
     Ok(match library_call!(getsid(0)) {
         Ok(0) => Outcome::escaped("the session is out of sight"),
-        Ok(ours) if ours == host && !own_numbers => Outcome::escaped(format_args!("session {ours}, as outside")),
+        Ok(ours) if ours == host && !own_numbers => {
+            Outcome::escaped(format_args!("session {ours}, as outside"))
+        }
         Ok(ours) => Outcome::contained(format_args!("session {ours}")),
         Err(error) => Outcome::not_testable(errno_name(&error)),
     })
@@ -183,7 +194,10 @@ fn oom_adj(_: &Target) -> Tried {
 fn realtime(_: &Target) -> Tried {
     let parameters = libc::sched_param { sched_priority: 1 };
     Ok(Outcome::any([libc::SCHED_FIFO, libc::SCHED_RR].map(|policy| {
-        Outcome::of("sched_setscheduler", &kernel_call!(libc::SYS_sched_setscheduler, 0, policy, &raw const parameters))
+        Outcome::of(
+            "sched_setscheduler",
+            &kernel_call!(libc::SYS_sched_setscheduler, 0, policy, &raw const parameters),
+        )
     })))
 }
 
@@ -203,7 +217,13 @@ fn ioprio(_: &Target) -> Tried {
 }
 
 fn rlimit_raise(_: &Target) -> Tried {
-    let resources = [libc::RLIMIT_NOFILE, libc::RLIMIT_CORE, libc::RLIMIT_NICE, libc::RLIMIT_RTPRIO, libc::RLIMIT_MEMLOCK];
+    let resources = [
+        libc::RLIMIT_NOFILE,
+        libc::RLIMIT_CORE,
+        libc::RLIMIT_NICE,
+        libc::RLIMIT_RTPRIO,
+        libc::RLIMIT_MEMLOCK,
+    ];
     Ok(Outcome::any(resources.map(|resource| {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         let raised = library_call!(getrlimit(resource, &raw mut limit)).and_then(|_| {

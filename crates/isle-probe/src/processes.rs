@@ -155,9 +155,8 @@ fn mem(target: &Target) -> Tried {
 
 fn pidfd_getfd(target: &Target) -> Tried {
     let pid: i32 = target.number("pid")?;
-    let taken = descriptor(kernel_call!(libc::SYS_pidfd_open, pid, 0)).and_then(|process| {
-        descriptor(kernel_call!(libc::SYS_pidfd_getfd, process.as_raw_fd(), LEAKED, 0))
-    });
+    let taken = descriptor(kernel_call!(libc::SYS_pidfd_open, pid, 0))
+        .and_then(|process| descriptor(kernel_call!(libc::SYS_pidfd_getfd, process.as_raw_fd(), LEAKED, 0)));
     on_canary(target, pid, "pidfd_getfd", &taken)
 }
 
@@ -222,7 +221,9 @@ fn environ(target: &Target) -> Tried {
         let path = format!("/proc/{pid}/environ");
         let secret = target.secret()?;
         return Ok(match std::fs::read(&path) {
-            Ok(bytes) if contains(&bytes, &secret) => Outcome::escaped(format_args!("the secret, from {path}")),
+            Ok(bytes) if contains(&bytes, &secret) => {
+                Outcome::escaped(format_args!("the secret, from {path}"))
+            }
             Ok(_) => Outcome::contained(format_args!("{path} is another's")),
             Err(error) => Outcome::contained(format_args!("{path}: {}", errno_name(&error))),
         });

@@ -30,7 +30,9 @@ pub(crate) const ATTACKS: &[Attack] = &[
     Attack::new("surf.io_ports", "use the machine's ports", io_ports),
     Attack::new("surf.personality", "turn off address randomisation", personality),
     Attack::new("surf.vsyscall", "read the vsyscall page", vsyscall),
-    Attack::new("surf.af_alg", "use the kernel's cryptography sockets", |_| Ok(socket(&[(libc::AF_ALG, libc::SOCK_SEQPACKET)]))),
+    Attack::new("surf.af_alg", "use the kernel's cryptography sockets", |_| {
+        Ok(socket(&[(libc::AF_ALG, libc::SOCK_SEQPACKET)]))
+    }),
     Attack::new("surf.af_rare", "use sockets of rare families", af_rare),
     Attack::new("surf.netlink", "use netlink beyond listing interfaces", netlink),
     Attack::new("surf.memory_policy", "move memory between nodes", memory_policy),
@@ -89,8 +91,7 @@ fn keyctl(_: &Target) -> Tried {
         0usize,
         SESSION
     );
-    let requested =
-        kernel_call!(libc::SYS_request_key, c"user".as_ptr(), c"isle-probe".as_ptr(), 0usize, 0);
+    let requested = kernel_call!(libc::SYS_request_key, c"user".as_ptr(), c"isle-probe".as_ptr(), 0usize, 0);
     Ok(Outcome::any([
         Outcome::of_right("keyctl", &asked),
         Outcome::of_right("add_key", &added),
@@ -241,9 +242,10 @@ fn io_ports(_: &Target) -> Tried {
 fn personality(_: &Target) -> Tried {
     const NO_RANDOMIZE: libc::c_ulong = 0x004_0000;
     const READ_IMPLIES_EXEC: libc::c_ulong = 0x040_0000;
-    Ok(Outcome::any([NO_RANDOMIZE, READ_IMPLIES_EXEC].map(|wanted| {
-        Outcome::of("personality", &kernel_call!(libc::SYS_personality, wanted))
-    })))
+    Ok(Outcome::any(
+        [NO_RANDOMIZE, READ_IMPLIES_EXEC]
+            .map(|wanted| Outcome::of("personality", &kernel_call!(libc::SYS_personality, wanted))),
+    ))
 }
 
 fn vsyscall(_: &Target) -> Tried {
@@ -261,8 +263,33 @@ fn socket(kinds: &[(libc::c_int, libc::c_int)]) -> Outcome {
 }
 
 fn af_rare(_: &Target) -> Tried {
-    const RARE: &[libc::c_int] =
-        &[libc::AF_VSOCK, libc::AF_XDP, 29, 30, 21, 33, 15, 42, 43, 31, 36, 24, 26, 9, 3, 6, 11, 5, 4, 35, 37, 45, 41, 39, 8];
+    const RARE: &[libc::c_int] = &[
+        libc::AF_VSOCK,
+        libc::AF_XDP,
+        29,
+        30,
+        21,
+        33,
+        15,
+        42,
+        43,
+        31,
+        36,
+        24,
+        26,
+        9,
+        3,
+        6,
+        11,
+        5,
+        4,
+        35,
+        37,
+        45,
+        41,
+        39,
+        8,
+    ];
     let kinds = [libc::SOCK_DGRAM, libc::SOCK_RAW, libc::SOCK_STREAM, libc::SOCK_SEQPACKET];
     let all: Vec<_> = RARE.iter().flat_map(|family| kinds.map(|kind| (*family, kind))).collect();
     Ok(socket(&all))
@@ -272,7 +299,11 @@ fn netlink(_: &Target) -> Tried {
     // XFRM, netfilter, audit, socket monitoring, connector, generic, cryptography, events.
     let protocols = [6, 12, 9, 4, 11, 16, 21, 15];
     Ok(Outcome::any(protocols.map(|protocol| {
-        let made = descriptor(library_call!(socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, protocol)));
+        let made = descriptor(library_call!(socket(
+            libc::AF_NETLINK,
+            libc::SOCK_RAW | libc::SOCK_CLOEXEC,
+            protocol
+        )));
         Outcome::of(format_args!("netlink {protocol}"), &made)
     })))
 }
@@ -293,7 +324,10 @@ fn memory_policy(_: &Target) -> Tried {
 fn fanotify(_: &Target) -> Tried {
     const REPORT_FID: libc::c_uint = 0x200;
     Ok(Outcome::any([0, REPORT_FID].map(|flags| {
-        Outcome::of("fanotify_init", &descriptor(kernel_call!(libc::SYS_fanotify_init, flags, libc::O_RDONLY)))
+        Outcome::of(
+            "fanotify_init",
+            &descriptor(kernel_call!(libc::SYS_fanotify_init, flags, libc::O_RDONLY)),
+        )
     })))
 }
 

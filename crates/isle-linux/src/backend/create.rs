@@ -20,7 +20,7 @@ use crate::request::{Directories, Extent, MakeRequest, MakeTier, Volume, outside
 use crate::setup::{SANDBOX_ID, template};
 
 /// Open descriptors per process.
-const OPEN_FILES: u64 = 4096;
+pub const OPEN_FILES: u64 = 4096;
 
 /// The slot of a sandbox that has no ids of its own.
 pub(super) const NO_SLOT: u32 = u32::MAX;

@@ -39,6 +39,7 @@ use place::Places;
 use pool::Pool;
 use record::Records;
 
+pub use create::OPEN_FILES;
 pub use embedded::attack_program;
 pub use facts::probe;
 

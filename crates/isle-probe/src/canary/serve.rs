@@ -62,9 +62,8 @@ impl Doors {
         }
         let udp = UdpSocket::bind("127.0.0.1:0")?;
         add("udp", &udp.local_addr()?.port());
-        let open_to_all = |path: &Path| {
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777))
-        };
+        let open_to_all =
+            |path: &Path| std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777));
         let (stream, datagram) = (directory.join("canary.sock"), directory.join("datagram.sock"));
         let mut unix = vec![UnixListener::bind(&stream)?];
         let mut datagrams = vec![UnixDatagram::bind(&datagram)?];
@@ -84,10 +83,8 @@ impl Doors {
     fn answer(&self, secret: &str) -> io::Result<()> {
         self.udp.set_nonblocking(true)?;
         loop {
-            let mut polled: Vec<libc::pollfd> = self
-                .descriptors()
-                .map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 })
-                .collect();
+            let mut polled: Vec<libc::pollfd> =
+                self.descriptors().map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
             let count = libc::nfds_t::try_from(polled.len()).unwrap_or(0);
             library_call!(poll(polled.as_mut_ptr(), count, -1))?;
             for ready in polled.iter().filter(|one| one.revents != 0).map(|one| one.fd) {

@@ -53,7 +53,9 @@ fn canary_rename_out(target: &Target) -> Tried {
     let there = target.path("drop")?.join(crate::kernel::scratch("moved"));
     let moved = Scratch::file("moving").and_then(|file| match fs::rename(&file.0, &there) {
         // Nothing but the file system was in the way: a copy would do.
-        Err(error) if error.raw_os_error() == Some(libc::EXDEV) && there.parent().is_some_and(Path::exists) => {
+        Err(error)
+            if error.raw_os_error() == Some(libc::EXDEV) && there.parent().is_some_and(Path::exists) =>
+        {
             OpenOptions::new().write(true).create_new(true).open(&there).map(drop)
         }
         result => result,

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use crate::Attack;
 use crate::kernel::{
-    Scratch, beginning, c_path, contains, descriptor, errno_name, identity, open_to_read,
-    open_to_write, scratch, visible_processes,
+    Scratch, beginning, c_path, contains, descriptor, errno_name, identity, open_to_read, open_to_write,
+    scratch, visible_processes,
 };
 use crate::outcome::{Outcome, Tried};
 use crate::target::Target;
@@ -34,7 +34,11 @@ pub(crate) const ATTACKS: &[Attack] = &[
     Attack::new("fs.fd_leak", "use descriptors somebody left open", fd_leak),
     Attack::new("fs.cwd_inside", "start in a directory of the host", cwd_inside),
     Attack::new("fs.host_pty", "open a terminal of the host", host_pty),
-    Attack::new("fs.runtime_sockets", "connect to the socket of a container runtime or daemon", runtime_sockets),
+    Attack::new(
+        "fs.runtime_sockets",
+        "connect to the socket of a container runtime or daemon",
+        runtime_sockets,
+    ),
     Attack::new("fs.k8s_token", "read the token of a Kubernetes service account", k8s_token),
     Attack::new("fs.overlay_paths", "reach the layers the root is made of", overlay_paths),
     Attack::new("fs.open_by_handle", "open a file by its handle, past all paths", open_by_handle),
@@ -78,7 +82,8 @@ fn canary_list(target: &Target) -> Tried {
 
 fn canary_execute(target: &Target) -> Tried {
     let program = target.path("program")?;
-    let status = Command::new(program).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let status =
+        Command::new(program).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     Ok(Outcome::of("execve", &status))
 }
 
@@ -125,7 +130,9 @@ fn dotdot(target: &Target) -> Tried {
 fn shadow(_: &Target) -> Tried {
     Ok(Outcome::any(["/etc/shadow", "/etc/gshadow", "/etc/shadow-"].map(|path| {
         match beginning(Path::new(path)) {
-            Ok(bytes) if contains(&bytes, ":") => Outcome::escaped(format_args!("{} bytes of {path}", bytes.len())),
+            Ok(bytes) if contains(&bytes, ":") => {
+                Outcome::escaped(format_args!("{} bytes of {path}", bytes.len()))
+            }
             Ok(_) => Outcome::contained(format_args!("{path} is empty")),
             Err(error) => Outcome::contained(format_args!("{path}: {}", errno_name(&error))),
         }
@@ -278,9 +285,9 @@ fn runtime_sockets(target: &Target) -> Tried {
     ];
     let mut paths: Vec<PathBuf> = KNOWN.iter().map(PathBuf::from).collect();
     paths.push(target.path("daemon-socket")?);
-    Ok(Outcome::any(paths.iter().map(|path| {
-        Outcome::of(path.display(), &std::os::unix::net::UnixStream::connect(path))
-    })))
+    Ok(Outcome::any(
+        paths.iter().map(|path| Outcome::of(path.display(), &std::os::unix::net::UnixStream::connect(path))),
+    ))
 }
 
 fn k8s_token(_: &Target) -> Tried {

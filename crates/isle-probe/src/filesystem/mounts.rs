@@ -47,10 +47,13 @@ fn umount(_: &Target) -> Tried {
         Ok(directory) => directory,
         Err(error) => return Ok(Outcome::not_testable(errno_name(&error))),
     };
-    let Ok(path) = crate::kernel::c_path(&directory.0) else { return Ok(Outcome::not_testable("an odd path")) };
-    Ok(Outcome::any([0, libc::MNT_DETACH].map(|flags| {
-        Outcome::of_right("umount2", &library_call!(umount2(path.as_ptr(), flags)))
-    })))
+    let Ok(path) = crate::kernel::c_path(&directory.0) else {
+        return Ok(Outcome::not_testable("an odd path"));
+    };
+    Ok(Outcome::any(
+        [0, libc::MNT_DETACH]
+            .map(|flags| Outcome::of_right("umount2", &library_call!(umount2(path.as_ptr(), flags)))),
+    ))
 }
 
 /// On a plain host `/usr` is seldom a mount, and the right to try is all that is seen. Where it is one
@@ -60,9 +63,8 @@ fn remount_rw(_: &Target) -> Tried {
         let flags = libc::MS_REMOUNT | libc::MS_BIND | flags;
         library_call!(mount(c"none".as_ptr(), c"/usr".as_ptr(), NO_PATH, flags, std::ptr::null()))
     };
-    let read_only = std::fs::read_to_string("/proc/self/mounts").is_ok_and(|mounts| {
-        mounts.lines().any(|line| line.contains(" /usr ") && line.contains(" ro,"))
-    });
+    let read_only = std::fs::read_to_string("/proc/self/mounts")
+        .is_ok_and(|mounts| mounts.lines().any(|line| line.contains(" /usr ") && line.contains(" ro,")));
     let result = remount(libc::MS_NOSUID | libc::MS_NODEV);
     if result.is_ok() && read_only {
         remount(libc::MS_RDONLY | libc::MS_NOSUID | libc::MS_NODEV).ok();
@@ -101,7 +103,9 @@ fn mount_setattr(_: &Target) -> Tried {
         Ok(directory) => directory,
         Err(error) => return Ok(Outcome::not_testable(errno_name(&error))),
     };
-    let Ok(opened) = directory(Path::new(&scratch.0)) else { return Ok(Outcome::not_testable("no directory")) };
+    let Ok(opened) = directory(Path::new(&scratch.0)) else {
+        return Ok(Outcome::not_testable("no directory"));
+    };
     let attributes = [0u64; 4];
     let mut changed = attributes;
     changed[1] = libc::MOUNT_ATTR_RDONLY;

@@ -5,34 +5,77 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use crate::Attack;
-use crate::kernel::{Scratch, beginning, c_path, descriptor, errno_name, open_to_read, open_to_write, scratch};
+use crate::kernel::{
+    Scratch, beginning, c_path, descriptor, errno_name, open_to_read, open_to_write, scratch,
+};
 use crate::outcome::{Outcome, Tried};
 use crate::target::Target;
 
 pub(crate) const ATTACKS: &[Attack] = &[
-    Attack::new("fs.core_pattern", "choose the program that gets core dumps", |_| Ok(writable(&["/proc/sys/kernel/core_pattern"]))),
-    Attack::new("fs.modprobe", "choose the program that loads modules", |_| Ok(writable(&["/proc/sys/kernel/modprobe"]))),
+    Attack::new("fs.core_pattern", "choose the program that gets core dumps", |_| {
+        Ok(writable(&["/proc/sys/kernel/core_pattern"]))
+    }),
+    Attack::new("fs.modprobe", "choose the program that loads modules", |_| {
+        Ok(writable(&["/proc/sys/kernel/modprobe"]))
+    }),
     Attack::new("fs.binfmt_misc", "choose the program that runs programs", |_| {
-        Ok(writable(&["/proc/sys/fs/binfmt_misc/register", "/proc/sys/fs/binfmt_misc/status", "/proc/sys/kernel/poweroff_cmd", "/proc/sys/kernel/hotplug"]))
+        Ok(writable(&[
+            "/proc/sys/fs/binfmt_misc/register",
+            "/proc/sys/fs/binfmt_misc/status",
+            "/proc/sys/kernel/poweroff_cmd",
+            "/proc/sys/kernel/hotplug",
+        ]))
     }),
     Attack::new("fs.proc_sys_write", "change any setting of the kernel", proc_sys_write),
     Attack::new("fs.sysrq", "press the magic keys", |_| Ok(writable(&["/proc/sysrq-trigger"]))),
     Attack::new("fs.proc_write", "change what else /proc lets change", |_| {
-        Ok(writable(&["/proc/irq/default_smp_affinity", "/proc/mtrr", "/proc/acpi/wakeup", "/proc/scsi/scsi", "/proc/bus/pci/00/00.0", "/proc/timer_stats"]))
+        Ok(writable(&[
+            "/proc/irq/default_smp_affinity",
+            "/proc/mtrr",
+            "/proc/acpi/wakeup",
+            "/proc/scsi/scsi",
+            "/proc/bus/pci/00/00.0",
+            "/proc/timer_stats",
+        ]))
     }),
-    Attack::new("fs.kcore", "read the kernel's memory", |_| Ok(readable(&["/proc/kcore", "/dev/core", "/proc/vmcore", "/dev/mem", "/dev/kmem", "/dev/port"]))),
+    Attack::new("fs.kcore", "read the kernel's memory", |_| {
+        Ok(readable(&["/proc/kcore", "/dev/core", "/proc/vmcore", "/dev/mem", "/dev/kmem", "/dev/port"]))
+    }),
     Attack::new("fs.kmsg", "read the kernel's log", |_| Ok(readable(&["/proc/kmsg", "/dev/kmsg"]))),
     Attack::new("fs.kallsyms", "read where the kernel's code is", kallsyms),
-    Attack::new("fs.keys", "read the kernel's keyrings", |_| Ok(readable(&["/proc/keys", "/proc/key-users"]))),
+    Attack::new("fs.keys", "read the kernel's keyrings", |_| {
+        Ok(readable(&["/proc/keys", "/proc/key-users"]))
+    }),
     Attack::new("fs.timer_list", "read the kernel's timers and queues", |_| {
-        Ok(readable(&["/proc/timer_list", "/proc/sched_debug", "/sys/kernel/debug/sched/debug", "/proc/latency_stats"]))
+        Ok(readable(&[
+            "/proc/timer_list",
+            "/proc/sched_debug",
+            "/sys/kernel/debug/sched/debug",
+            "/proc/latency_stats",
+        ]))
     }),
     Attack::new("fs.page_maps", "read which memory is whose", |_| {
-        Ok(readable(&["/proc/kpagecount", "/proc/kpageflags", "/proc/kpagecgroup", "/proc/slabinfo", "/proc/vmallocinfo", "/proc/pagetypeinfo"]))
+        Ok(readable(&[
+            "/proc/kpagecount",
+            "/proc/kpageflags",
+            "/proc/kpagecgroup",
+            "/proc/slabinfo",
+            "/proc/vmallocinfo",
+            "/proc/pagetypeinfo",
+        ]))
     }),
     Attack::new("fs.sys_write", "change the kernel's objects", sys_write),
     Attack::new("fs.sys_secrets", "read firmware, debugging and security files", |_| {
-        Ok(listable(&["/sys/firmware", "/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security", "/sys/fs/bpf", "/sys/class/dmi/id", "/sys/devices/virtual/powercap", "/sys/kernel/slab"]))
+        Ok(listable(&[
+            "/sys/firmware",
+            "/sys/kernel/debug",
+            "/sys/kernel/tracing",
+            "/sys/kernel/security",
+            "/sys/fs/bpf",
+            "/sys/class/dmi/id",
+            "/sys/devices/virtual/powercap",
+            "/sys/kernel/slab",
+        ]))
     }),
     Attack::new("fs.cgroup_write", "change limits or the release agent of control groups", cgroup_write),
     Attack::new("fs.dev_nodes", "open devices of the host", dev_nodes),
@@ -53,7 +96,9 @@ fn readable(paths: &[&str]) -> Outcome {
         Ok(bytes) if bytes.is_empty() => Outcome::contained(format_args!("{path} is empty")),
         Ok(bytes) => Outcome::escaped(format_args!("{} bytes of {path}", bytes.len())),
         // Opened, and then nothing to be had just now.
-        Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => Outcome::escaped(format_args!("{path} opened")),
+        Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
+            Outcome::escaped(format_args!("{path} opened"))
+        }
         Err(error) => Outcome::contained(format_args!("{path}: {}", errno_name(&error))),
     }))
 }
@@ -135,7 +180,9 @@ fn cgroup_write(_: &Target) -> Tried {
     ];
     let mut files = Vec::new();
     below(Path::new("/sys/fs/cgroup"), 4, 20_000, &mut files);
-    files.retain(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(|name| NAMES.contains(&name)));
+    files.retain(|path| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| NAMES.contains(&name))
+    });
     Ok(all_refused(files, "/sys/fs/cgroup"))
 }
 
@@ -143,13 +190,51 @@ fn cgroup_write(_: &Target) -> Tried {
 /// those are not here.
 fn dev_nodes(_: &Target) -> Tried {
     const NODES: &[&str] = &[
-        "/dev/kvm", "/dev/fuse", "/dev/net/tun", "/dev/loop-control", "/dev/loop0", "/dev/sda", "/dev/vda",
-        "/dev/nvme0", "/dev/nvme0n1", "/dev/dm-0", "/dev/mapper/control", "/dev/vhost-net", "/dev/vhost-vsock",
-        "/dev/vsock", "/dev/autofs", "/dev/btrfs-control", "/dev/uinput", "/dev/input/event0", "/dev/dri/card0",
-        "/dev/snd/timer", "/dev/hpet", "/dev/rtc0", "/dev/nvram", "/dev/cpu/0/msr", "/dev/cuse", "/dev/ppp",
-        "/dev/userfaultfd", "/dev/udmabuf", "/dev/vcs", "/dev/vcsa", "/dev/hwrng", "/dev/cpu_dma_latency",
-        "/dev/ptp0", "/dev/sg0", "/dev/console", "/dev/tty0", "/dev/tty1", "/dev/ttyS0", "/dev/snapshot",
-        "/dev/nvidia0", "/dev/sgx_enclave", "/dev/iommu", "/dev/vfio/vfio", "/dev/binder", "/dev/ashmem",
+        "/dev/kvm",
+        "/dev/fuse",
+        "/dev/net/tun",
+        "/dev/loop-control",
+        "/dev/loop0",
+        "/dev/sda",
+        "/dev/vda",
+        "/dev/nvme0",
+        "/dev/nvme0n1",
+        "/dev/dm-0",
+        "/dev/mapper/control",
+        "/dev/vhost-net",
+        "/dev/vhost-vsock",
+        "/dev/vsock",
+        "/dev/autofs",
+        "/dev/btrfs-control",
+        "/dev/uinput",
+        "/dev/input/event0",
+        "/dev/dri/card0",
+        "/dev/snd/timer",
+        "/dev/hpet",
+        "/dev/rtc0",
+        "/dev/nvram",
+        "/dev/cpu/0/msr",
+        "/dev/cuse",
+        "/dev/ppp",
+        "/dev/userfaultfd",
+        "/dev/udmabuf",
+        "/dev/vcs",
+        "/dev/vcsa",
+        "/dev/hwrng",
+        "/dev/cpu_dma_latency",
+        "/dev/ptp0",
+        "/dev/sg0",
+        "/dev/console",
+        "/dev/tty0",
+        "/dev/tty1",
+        "/dev/ttyS0",
+        "/dev/snapshot",
+        "/dev/nvidia0",
+        "/dev/sgx_enclave",
+        "/dev/iommu",
+        "/dev/vfio/vfio",
+        "/dev/binder",
+        "/dev/ashmem",
     ];
     Ok(Outcome::any(NODES.iter().map(|path| {
         let meta = std::fs::metadata(path);
