@@ -201,7 +201,9 @@ impl Server {
                 join_cgroups(request, &parts);
                 become_agent(request, parts.link, parts.listener, go_read, |go| {
                     let entered = container::enter(request, go, &self.container_filter)?;
-                    entered.kill_order.map(kill_order::settle);
+                    if let Some(entry) = entered.kill_order {
+                        kill_order::settle(entry);
+                    }
                     Ok((entered.refusals, entered.missing))
                 })
             }
