@@ -10,6 +10,7 @@ help:
 	@echo "make lint    formatting, clippy with warnings as errors, and what Isle is built from"
 	@echo "make setup   what the tests need besides Rust: installs it as root, names it otherwise"
 	@echo "make fuzz    instrumented fuzzing of what reads strangers' bytes: TARGET=name SECONDS=number"
+	@echo "make containment   attack every tier and write the table of docs/containment.md"
 	@echo "make bench   speed beside other sandboxes on this machine"
 
 .PHONY: setup
@@ -32,6 +33,11 @@ rust-tests:
 	if cargo nextest --version >/dev/null 2>&1; then cargo nextest run --workspace; \
 	else cargo test --workspace; fi
 	cargo build -p isle
+
+# Attacks plain processes, other sandboxes and every tier, as root and as an ordinary user.
+.PHONY: containment
+containment: setup
+	tests/containment.sh $(ISLE)
 
 .PHONY: lint
 lint:

@@ -2,10 +2,11 @@
 # The end-to-end tests and the docs once more, as an ordinary user with subordinate ids. Only root
 # can do that; for anyone else the tests have just run as an ordinary user. Mounts nothing and
 # removes nothing but the user it made and one file.
-# Usage: as-user.sh ISLE_PROGRAM
+# Usage: as-user.sh ISLE_PROGRAM [TEST]: with a name only that test program, and not the docs
 set -euo pipefail
 isle="$(realpath "${1:?give the path of the isle program}")"
 repository="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+only="${2:-}"
 user=isle-test
 [ "$(id -u)" = 0 ] || exit 0
 
@@ -26,7 +27,8 @@ grep -q "^$user:" /etc/subgid || usermod --add-subgids 231072-296607 "$user"
 
 as_user() { # as_user COMMAND...
     runuser -u "$user" -- env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin \
-        HOME="$(getent passwd "$user" | cut -d: -f6)" INSTA_UPDATE=no INSTA_WORKSPACE_ROOT="$repository" "$@"
+        HOME="$(getent passwd "$user" | cut -d: -f6)" INSTA_UPDATE=no INSTA_WORKSPACE_ROOT="$repository" \
+        ISLE_CONTAINMENT_TABLE="${ISLE_CONTAINMENT_TABLE:-}" "$@"
 }
 
 if ! as_user test -x "$isle" || ! as_user test -r "$repository/README.md"; then
@@ -45,7 +47,8 @@ for line in sys.stdin:
         print(built["executable"])
 ' >"$programs"
 while IFS= read -r program; do
+    [[ "$(basename "$program")" == "$only"* ]] || continue
     echo "as $user: $(basename "$program")"
     (cd "$repository/crates/isle" && as_user "$program" --quiet </dev/null)
 done <"$programs"
-as_user "$repository/tests/docs/run.py" "$isle"
+[ -n "$only" ] || as_user "$repository/tests/docs/run.py" "$isle"

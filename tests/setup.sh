@@ -15,6 +15,7 @@ need g++ command -v c++
 need libc6-dev test -e /usr/include/stdlib.h
 need uidmap command -v newuidmap
 need bubblewrap command -v bwrap
+need util-linux command -v setpriv
 need e2fsprogs test -x /usr/sbin/mkfs.ext4 -o -x /sbin/mkfs.ext4
 need python3 command -v python3
 need python3-venv python3 -c 'import ensurepip'

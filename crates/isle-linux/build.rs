@@ -1,6 +1,6 @@
-//! Builds the agent as a static program and hands it to the backend for embedding, so that one
-//! `cargo build` gives one complete binary. Nothing happens without the `backend` feature: the
-//! agent itself links this crate that way.
+//! Builds the agent and the attack program as static programs and hands them to the backend for
+//! embedding, so that one `cargo build` gives one complete binary. Nothing happens without the
+//! `backend` feature: the agent itself links this crate that way.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -12,26 +12,36 @@ fn main() {
         return;
     }
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("../..");
-    for part in ["crates/isle-agent", "crates/isle-wire/src", "crates/isle-linux/src/setup", "Cargo.lock"] {
+    for part in [
+        "crates/isle-agent",
+        "crates/isle-probe",
+        "crates/isle-wire/src",
+        "crates/isle-linux/src/setup",
+        "Cargo.lock",
+    ] {
         println!("cargo::rerun-if-changed={}", root.join(part).display());
     }
     for file in ["request.rs", "sys.rs"] {
         println!("cargo::rerun-if-changed={}", root.join("crates/isle-linux/src").join(file).display());
     }
-    match build_agent(&root) {
-        Ok(agent) => println!("cargo::rustc-env=ISLE_AGENT={}", agent.display()),
+    match build_programs(&root) {
+        Ok(place) => {
+            println!("cargo::rustc-env=ISLE_AGENT={}", place.join("isle-agent").display());
+            println!("cargo::rustc-env=ISLE_PROBE={}", place.join("isle-probe").display());
+        }
         Err(problem) => println!("cargo::error=the agent could not be built: {problem}"),
     }
 }
 
-fn build_agent(root: &Path) -> Result<PathBuf, String> {
+/// Builds both in one go and says where they are.
+fn build_programs(root: &Path) -> Result<PathBuf, String> {
     let variable = |name: &str| env::var(name).map_err(|_| format!("{name} is not set"));
     let (cargo, target) = (variable("CARGO")?, variable("TARGET")?);
     let out = PathBuf::from(variable("OUT_DIR")?);
     // One place for all profiles of this target directory: the agent is the same in each.
     let place = out.ancestors().nth(4).ok_or("OUT_DIR is not below a target directory")?.join("agent");
     let status = Command::new(cargo)
-        .args(["build", "--package", "isle-agent", "--profile", "agent"])
+        .args(["build", "--package", "isle-agent", "--package", "isle-probe", "--bins", "--profile", "agent"])
         .args(["--target", &target])
         .arg("--target-dir")
         .arg(&place)
@@ -48,5 +58,5 @@ fn build_agent(root: &Path) -> Result<PathBuf, String> {
     if !status.success() {
         return Err(format!("cargo ended with {status}"));
     }
-    Ok(place.join(target).join("agent/isle-agent"))
+    Ok(place.join(target).join("agent"))
 }

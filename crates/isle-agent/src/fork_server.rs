@@ -24,7 +24,7 @@ use rustix::net::{
     SendFlags,
 };
 
-use crate::{name, plain_server, serve};
+use crate::{kill_order, name, plain_server, serve};
 
 /// The daemon's end is here when the fork server starts.
 const CONTROL: i32 = 3;
@@ -214,6 +214,9 @@ impl Server {
                 join_cgroups(request, &parts);
                 become_agent(request, parts.link, parts.listener, go_read, |go| {
                     let entered = container::enter(request, go, &self.recipe)?;
+                    if let Some(entry) = entered.kill_order {
+                        kill_order::settle(entry);
+                    }
                     Ok((entered.refusals, entered.missing))
                 })
             }

@@ -4,6 +4,7 @@
 mod family;
 mod files;
 mod fork_server;
+mod kill_order;
 mod name;
 mod output;
 mod place;

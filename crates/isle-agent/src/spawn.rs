@@ -12,6 +12,7 @@ use isle_wire::{ExecRequest, Failure, FailureKind, GuestUser, RunLimits, StdinMo
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::files;
+use crate::kill_order;
 use crate::place::{self, Private};
 use crate::supervise::{NotStarted, supervise};
 use crate::tree::{Tag, Tree};
@@ -129,9 +130,9 @@ fn limits(wanted: RunLimits) -> RunLimits {
 /// Starts the program as a child of the agent, in a UTS namespace of its own.
 fn start_tagged(plan: &mut Plan) -> io::Result<Result<(i32, Tree), NotStarted>> {
     // The memory is shared with children that changed their identity: say again that it may be looked
-    // at by its owner, or the next child could not set its own kill order.
+    // at by its owner.
     isle_linux::sys::prctl(libc::PR_SET_DUMPABLE, 1, 0)?;
-    let started = run_cloned(plan, libc::CLONE_NEWUTS)?;
+    let started = kill_order::as_command(|| run_cloned(plan, libc::CLONE_NEWUTS))?;
     Ok(started.map(|pid| (pid, Tree::Tagged(Tag(plan.tag)))))
 }
 
@@ -312,12 +313,6 @@ fn prepare(plan: &mut Plan) -> Result<(), i32> {
         }
         for (number, &descriptor) in (0..).zip(&plan.stdio) {
             must(libc::dup2(descriptor, number).into())?;
-        }
-        if let Way::Tagged = plan.way {
-            let order = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
-            if order >= 0 {
-                libc::write(order, c"500".as_ptr().cast(), 3);
-            }
         }
         for (resource, value) in [
             (libc::RLIMIT_CPU, plan.limits.cpu_seconds),

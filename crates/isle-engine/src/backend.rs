@@ -96,6 +96,9 @@ pub struct Guarantee {
     /// What would make it enforced; empty when it is.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub fix: String,
+    /// Attacks of the containment suite that get through because of it; empty when it is enforced.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub open: Vec<String>,
 }
 
 /// Whether a guarantee holds.

@@ -10,4 +10,4 @@ pub mod setup;
 pub mod sys;
 
 #[cfg(feature = "backend")]
-pub use backend::{NativeBackend, NativeConfig, probe};
+pub use backend::{NativeBackend, NativeConfig, OPEN_FILES, attack_program, probe};

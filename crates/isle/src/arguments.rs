@@ -78,7 +78,7 @@ pub(crate) enum Command {
     #[command(disable_help_flag = true)]
     Call(CallArguments),
     /// What this host offers, what each tier enforces here, and how to fix what is missing
-    Doctor,
+    Doctor(DoctorArguments),
     /// See Isle work, in under a minute
     Try,
     /// Show settings and where each value comes from
@@ -270,6 +270,16 @@ pub(crate) struct ServeArguments {
     /// Leave the terminal and say on standard output when ready
     #[arg(long, hide = true)]
     pub(crate) background: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArguments {
+    /// Attack a sandbox of each tier and tell what gets through
+    #[arg(long)]
+    pub(crate) deep: bool,
+    /// Attack this tier only
+    #[arg(long, requires = "deep")]
+    pub(crate) tier: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -273,6 +273,7 @@ fn containment_as_seen(mut containment: Containment, welcome: &isle_wire::Welcom
                 status: GuaranteeStatus::Missing,
                 how: missing.reason.clone(),
                 fix: String::new(),
+                open: Vec::new(),
             }),
         }
     }

@@ -113,6 +113,7 @@ fn containment() -> Containment {
         status: GuaranteeStatus::Enforced,
         how: "a test promises nothing".into(),
         fix: String::new(),
+        open: Vec::new(),
     };
     Containment { tier: Tier::Container, guarantees: vec![guarantee] }
 }
@@ -128,6 +129,7 @@ impl Backend for Plain {
             status: GuaranteeStatus::Missing,
             how: "the kernel has none".into(),
             fix: "boot with lsm=landlock".into(),
+            open: Vec::new(),
         };
         let process = Containment { tier: Tier::Process, guarantees: vec![missing] };
         vec![

@@ -21,7 +21,7 @@ use crate::request::{Directories, Extent, MakeRequest, MakeTier, Volume, outside
 use crate::setup::{SANDBOX_ID, template};
 
 /// Open descriptors per process.
-const OPEN_FILES: u64 = 4096;
+pub const OPEN_FILES: u64 = 4096;
 
 /// How long the set-up of a sandbox may take: a thousand times what it usually does.
 const SET_UP: Duration = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! The agent's program, carried inside the daemon's. It is started from a sealed anonymous file:
+//! The agent's program and the attacks', carried inside the daemon's. The agent is started from a sealed anonymous file:
 //! nothing on disk to install, and nothing a sandbox could ever overwrite.
 
 use std::ffi::CStr;
@@ -8,6 +8,13 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use crate::sys::check;
 
 static AGENT: &[u8] = include_bytes!(env!("ISLE_AGENT"));
+static ATTACKS: &[u8] = include_bytes!(env!("ISLE_PROBE"));
+
+/// The attack program: a static executable that runs in any sandbox and tells what it could reach.
+#[must_use]
+pub fn attack_program() -> &'static [u8] {
+    ATTACKS
+}
 
 /// A sealed, executable file with the agent in it.
 pub(super) fn agent_file() -> io::Result<OwnedFd> {

@@ -10,6 +10,7 @@ mod facts;
 mod fork_server;
 mod ids;
 mod link;
+mod open;
 mod place;
 mod pool;
 mod reconnect;
@@ -38,6 +39,8 @@ use place::Places;
 use pool::Pool;
 use record::Records;
 
+pub use create::OPEN_FILES;
+pub use embedded::attack_program;
 pub use facts::probe;
 
 /// Where the native backend keeps its things.

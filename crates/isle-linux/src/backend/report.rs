@@ -5,20 +5,24 @@ use isle_wire::Missing;
 
 use super::cgroup::Cgroups;
 use super::facts::Facts;
+use super::open;
 
 /// Every guarantee of a tier for a sandbox that lives `lifetime` long, in a fixed order.
 fn guarantees(facts: &Facts, cgroups: &Cgroups, tier: Tier, lifetime: Lifetime) -> Vec<Guarantee> {
-    match tier {
+    let mut lines = match tier {
         Tier::Container => container(facts, cgroups, lifetime),
         Tier::Process => process(facts, cgroups),
-    }
+    };
+    open::name(facts, tier, &mut lines);
+    lines
 }
 
 fn line(key: &str, outcome: Result<String, (String, String)>) -> Guarantee {
-    match outcome {
-        Ok(how) => Guarantee { key: key.into(), status: GuaranteeStatus::Enforced, how, fix: String::new() },
-        Err((how, fix)) => Guarantee { key: key.into(), status: GuaranteeStatus::Missing, how, fix },
-    }
+    let (status, how, fix) = match outcome {
+        Ok(how) => (GuaranteeStatus::Enforced, how, String::new()),
+        Err((how, fix)) => (GuaranteeStatus::Missing, how, fix),
+    };
+    Guarantee { key: key.into(), status, how, fix, open: Vec::new() }
 }
 
 fn container(facts: &Facts, cgroups: &Cgroups, lifetime: Lifetime) -> Vec<Guarantee> {
@@ -188,6 +192,7 @@ fn watched_disk() -> Guarantee {
         fix:
             "run the daemon as root with e2fsprogs installed: each sandbox then gets a file system of its own"
                 .into(),
+        open: Vec::new(),
     }
 }
 
@@ -242,8 +247,10 @@ pub(super) fn of_sandbox(
                 status: GuaranteeStatus::Missing,
                 how: reason.clone(),
                 fix: String::new(),
+                open: Vec::new(),
             }),
         }
     }
+    open::name(facts, spec.tier, &mut guarantees);
     Containment { tier: spec.tier, guarantees }
 }

@@ -1,5 +1,6 @@
 //! Tier `container`: the whole set-up of a sandbox, in order.
 
+use std::fs::File;
 use std::os::fd::OwnedFd;
 
 use super::landlock::{Rights, Ruleset};
@@ -39,6 +40,8 @@ impl Default for Recipe {
 pub struct Entered {
     /// Where refused calls are heard of.
     pub refusals: Option<Listener>,
+    /// The agent's own place in the kernel's order of killing, opened while `/proc` can be written.
+    pub kill_order: Option<File>,
     /// What could not be set up: key and reason.
     pub missing: Vec<(&'static str, String)>,
 }
@@ -59,9 +62,10 @@ pub fn enter(request: &MakeRequest, go: OwnedFd, recipe: &Recipe) -> Step<Entere
     privileges::bound_capabilities(privileges::GUEST_ROOT).doing(|| "bound capabilities".into())?;
     privileges::set_capabilities(privileges::AGENT).doing(|| "drop capabilities".into())?;
     prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0).doing(|| "set no-new-privileges".into())?;
+    let kill_order = File::options().read(true).write(true).open("/proc/self/oom_score_adj").ok();
     confine_files(&mut missing);
     let refusals = seccomp::install(&recipe.filter).doing(|| "install the system call filter".into())?;
-    Ok(Entered { refusals: Some(refusals), missing })
+    Ok(Entered { refusals: Some(refusals), kill_order, missing })
 }
 
 /// The parent's word, or its death.
@@ -140,7 +144,6 @@ fn confine_files(missing: &mut Vec<(&'static str, String)>) {
     let confine = || -> std::io::Result<bool> {
         let mut rules = Ruleset::new()?;
         rules.allow(c"/", Rights::READ)?;
-        rules.allow(c"/proc", Rights::WRITE_FILES)?;
         rules.allow(c"/dev", Rights::WRITE_FILES.and(Rights::DEVICE_CONTROL))?;
         for path in WRITABLE {
             rules.allow(path, Rights::ALL)?;

@@ -90,7 +90,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Restart => block_on(restart::restart(context)),
         Command::Mcp => mcp::mcp(context),
         Command::Call(arguments) => call::call(context, arguments),
-        Command::Doctor => doctor::doctor(context),
+        Command::Doctor(arguments) => doctor::doctor(context, arguments),
         Command::Try => block_on(r#try::walk(context)),
         Command::Config(arguments) => config::config(context, arguments),
         Command::Completions(arguments) => completions::completions(arguments),

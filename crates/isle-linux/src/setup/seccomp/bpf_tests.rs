@@ -106,7 +106,7 @@ fn sockets_by_family_and_tier() {
 
 #[test]
 fn terminal_injection_and_odd_personalities_are_refused() {
-    for request in [0x5412, 0x541C, 0x5423] {
+    for request in [0x5412, 0x541C, 0x5423, 0xb701, 0xb702] {
         assert_eq!(container(libc::SYS_ioctl, [0, request, 0]), NOTIFY);
     }
     for request in [0x5401, 0x5413, 0x5410] {

@@ -15,7 +15,7 @@ pub(super) enum Check {
     Itself,
     /// `setpriority` and `ioprio_set`: of the kind "process", and that process is the caller itself.
     ItselfByKind(u32),
-    /// `ioctl`: no injecting into a terminal, no line disciplines.
+    /// `ioctl`: no injecting into a terminal, no line disciplines, no climbing among namespaces.
     Ioctl,
     /// `personality`: only asking, or the plain one.
     Personality,
@@ -31,8 +31,9 @@ pub(super) const NAMESPACE_FLAGS: u32 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWNET)
     .unsigned_abs();
 
-/// `TIOCSTI`, `TIOCLINUX`, `TIOCSETD`.
-pub(super) const REFUSED_IOCTLS: &[u32] = &[0x5412, 0x541C, 0x5423];
+/// `TIOCSTI`, `TIOCLINUX`, `TIOCSETD`; `NS_GET_USERNS` and `NS_GET_PARENT`, which climb from a namespace
+/// to the one above.
+pub(super) const REFUSED_IOCTLS: &[u32] = &[0x5412, 0x541C, 0x5423, 0xb701, 0xb702];
 
 pub(super) const CHECKED: &[(c_long, Check)] = &[
     (libc::SYS_clone, Check::CloneFlags),
@@ -188,7 +189,7 @@ table! {
 pub fn call_name(number: c_long) -> String {
     const CHECKED_NAMES: &[(c_long, &str)] = &[
         (libc::SYS_clone, "clone (new namespace)"),
-        (libc::SYS_ioctl, "ioctl (terminal injection)"),
+        (libc::SYS_ioctl, "ioctl (terminal injection, namespaces)"),
         (libc::SYS_personality, "personality"),
         (libc::SYS_bind, "bind"),
         (libc::SYS_connect, "connect"),

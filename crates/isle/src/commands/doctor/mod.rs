@@ -1,5 +1,10 @@
 //! `isle doctor`: what this host offers, what each tier will therefore enforce, and the command that
-//! fixes what is missing. Looks for itself, so that it also works where no daemon can start.
+//! fixes what is missing. Looks for itself, so that it also works where no daemon can start. With
+//! `--deep` it does not ask what is enforced but attacks it.
+
+mod deep;
+mod judge;
+mod show;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -8,11 +13,15 @@ use isle_client::Result;
 use isle_engine::backend::{Fact, Offer};
 use serde_json::json;
 
-use super::Context;
 use super::status::guarantee_line;
+use super::{Context, block_on};
+use crate::arguments::DoctorArguments;
 use crate::output::{Colour, Paint, escaped, show};
 
-pub(super) fn doctor(context: &Context) -> Result<ExitCode> {
+pub(super) fn doctor(context: &Context, arguments: DoctorArguments) -> Result<ExitCode> {
+    if arguments.deep {
+        return block_on(deep::deep(context, arguments.tier.as_deref()));
+    }
     let (facts, offers) = isle_linux::probe();
     let any = offers.iter().any(|offer| offer.available || offer.available_with_downgrade);
     let value = json!({ "version": env!("CARGO_PKG_VERSION"), "facts": facts, "tiers": offers });

@@ -1,0 +1,68 @@
+//! The attacks Isle is tested with. One static program (`isle-probe attack`) runs in any sandbox, tries
+//! what code that wants out would try, and prints one JSON line per attack: its name, `contained`,
+//! `escaped` or `not_testable`, and what was seen. An attack that succeeds does no harm: it opens but
+//! does not write, and what it reaches for are canaries that [`canary`] keeps on the host.
+//!
+//! What is expected of a tier is not known here. The program judges what it sees; who runs it judges
+//! the tier.
+
+#[macro_use]
+mod kernel;
+pub mod canary;
+mod filesystem;
+mod json;
+mod leftover;
+mod namespaces;
+mod network;
+mod outcome;
+mod privileges;
+mod processes;
+mod resources;
+mod runner;
+mod surface;
+mod target;
+mod terminal;
+
+pub use canary::Canary;
+pub use outcome::{Outcome, Verdict};
+pub use runner::main;
+pub use target::Target;
+
+use outcome::Tried;
+
+/// One attack.
+#[derive(Debug)]
+pub struct Attack {
+    /// Stable name: the room and what is attacked, such as `fs.canary_read`.
+    pub name: &'static str,
+    /// What it tries, for people.
+    pub tries: &'static str,
+    run: fn(&Target) -> Tried,
+}
+
+impl Attack {
+    const fn new(name: &'static str, tries: &'static str, run: fn(&Target) -> Tried) -> Self {
+        Self { name, tries, run }
+    }
+}
+
+/// Every attack that is judged from inside, in the order in which they run.
+pub fn attacks() -> impl Iterator<Item = &'static Attack> {
+    [
+        filesystem::HOST_FILES,
+        filesystem::HOST_CHANGES,
+        filesystem::PSEUDO,
+        filesystem::MOUNTS,
+        processes::ATTACKS,
+        namespaces::ATTACKS,
+        privileges::ATTACKS,
+        surface::ATTACKS,
+        network::ATTACKS,
+        resources::ATTACKS,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// The one attack that is judged from outside: whether a daemon started inside outlives its command.
+pub const DAEMON: (&str, &str) = ("res.daemon", "leave a process behind that outlives its command");

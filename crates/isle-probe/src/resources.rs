@@ -1,0 +1,373 @@
+//! Resources: taking more than the sandbox is meant to have. Each stops a little above the limit it was
+//! told, so that a host without a sandbox is not hurt.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::Attack;
+use crate::kernel::{c_text, descriptor, errno_name, scratch};
+use crate::outcome::{Outcome, Tried};
+use crate::target::Target;
+
+pub(crate) const ATTACKS: &[Attack] = &[
+    Attack::new("res.fork", "start more processes than the limit", fork),
+    Attack::new("res.threads", "start more threads than the limit", threads),
+    Attack::new("res.memory", "use more memory than the limit", memory),
+    Attack::new("res.memory_many", "use more memory than the limit, in several processes", memory_many),
+    Attack::new("res.memfd", "use more memory than the limit, as an anonymous file", memfd),
+    Attack::new("res.shm_fill", "use more memory than the limit, in /dev/shm", shm_fill),
+    Attack::new("res.sysv_memory", "use more memory than the limit, as System V shared memory", sysv_memory),
+    Attack::new("res.disk", "write more than the limit", disk),
+    Attack::new("res.inodes", "make more files than the limit", inodes),
+    Attack::new("res.nofile", "open more files than the limit", nofile),
+    Attack::new("res.pty", "open more terminals than a sandbox has", pty),
+    Attack::new("res.core", "leave core dumps", core),
+    Attack::new("res.cpu", "use more CPU time than the limit", cpu),
+    Attack::new("res.zombies", "leave dead processes nobody takes away", zombies),
+];
+
+const MIB: u64 = 1 << 20;
+
+/// Above the limit by enough that it cannot be chance.
+fn beyond(limit: u64) -> u64 {
+    limit + 64 * MIB
+}
+
+fn stopped(error: &io::Error, at: impl std::fmt::Display) -> Outcome {
+    Outcome::contained(format_args!("{} at {at}", errno_name(error)))
+}
+
+/// The first to go when memory runs out, so that nothing else of the sandbox does.
+fn volunteer() {
+    // Where that cannot be said, the kernel takes the largest, which is this one too.
+    std::fs::write("/proc/self/oom_score_adj", "1000").ok();
+}
+
+fn fork(target: &Target) -> Tried {
+    let most = target.number::<usize>("pids")? + 32;
+    let mut children = Vec::new();
+    let mut outcome = Outcome::escaped(format_args!("{most} processes"));
+    while children.len() < most {
+        // SAFETY: one thread only; the child does nothing but wait for its end.
+        match unsafe { libc::fork() } {
+            -1 => {
+                outcome = stopped(&io::Error::last_os_error(), format_args!("{} processes", children.len()));
+                break;
+            }
+            0 => loop {
+                // SAFETY: waits for a signal.
+                unsafe { libc::pause() };
+            },
+            child => children.push(child),
+        }
+    }
+    for child in &children {
+        library_call!(kill(*child, libc::SIGKILL)).ok();
+    }
+    for child in children {
+        library_call!(waitpid(child, std::ptr::null_mut(), 0)).ok();
+    }
+    Ok(outcome)
+}
+
+fn threads(target: &Target) -> Tried {
+    let most = target.number::<usize>("pids")? + 32;
+    for count in 0..most {
+        let started = std::thread::Builder::new().stack_size(64 << 10).spawn(|| {
+            loop {
+                std::thread::park();
+            }
+        });
+        if let Err(error) = started {
+            return Ok(stopped(&error, format_args!("{count} threads")));
+        }
+    }
+    Ok(Outcome::escaped(format_args!("{most} threads")))
+}
+
+/// Writes a byte into every page.
+fn touch(address: *mut libc::c_void, length: u64) {
+    let start: *mut u8 = address.cast();
+    for offset in (0..usize::try_from(length).unwrap_or(0)).step_by(4096) {
+        // SAFETY: the caller has mapped `length` bytes at `address` for writing.
+        unsafe { start.add(offset).write_volatile(1) };
+    }
+}
+
+/// Maps and fills that much.
+fn map(length: u64) -> io::Result<()> {
+    let size = usize::try_from(length).unwrap_or(usize::MAX);
+    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a fresh private mapping at an address the kernel chooses.
+    let address = unsafe { libc::mmap(std::ptr::null_mut(), size, access, kind, -1, 0) };
+    if address == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    touch(address, length);
+    Ok(())
+}
+
+fn memory(target: &Target) -> Tried {
+    volunteer();
+    let most = beyond(target.number("memory")?);
+    let mut used = 0;
+    while used < most {
+        if let Err(error) = map(4 * MIB) {
+            return Ok(stopped(&error, format_args!("{} MiB", used / MIB)));
+        }
+        used += 4 * MIB;
+    }
+    Ok(Outcome::escaped(format_args!("{} MiB", used / MIB)))
+}
+
+/// Four processes with half of the limit each, all at once.
+fn memory_many(target: &Target) -> Tried {
+    const COUNT: usize = 4;
+    let each = target.number::<u64>("memory")? / 2;
+    let mut ends = [0; 2];
+    if let Err(error) = library_call!(pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC)) {
+        return Ok(Outcome::not_testable(errno_name(&error)));
+    }
+    let children: Vec<i32> = (0..COUNT)
+        .filter_map(|_| {
+            // SAFETY: one thread only, so the child may go on as a program of its own.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                volunteer();
+                let full = map(each).is_ok();
+                kernel_call!(libc::SYS_write, ends[1], &raw const full, 1usize).ok();
+                library_call!(close(ends[1])).ok();
+                loop {
+                    // SAFETY: waits for a signal.
+                    unsafe { libc::pause() };
+                }
+            }
+            (child > 0).then_some(child)
+        })
+        .collect();
+    library_call!(close(ends[1])).ok();
+    // The pipe ends when every child has said its word or is gone.
+    let mut words = Vec::new();
+    let mut word = 0u8;
+    while matches!(kernel_call!(libc::SYS_read, ends[0], &raw mut word, 1usize), Ok(1)) {
+        words.push(word);
+    }
+    for child in &children {
+        library_call!(kill(*child, libc::SIGKILL)).ok();
+        library_call!(waitpid(*child, std::ptr::null_mut(), 0)).ok();
+    }
+    let full = words.iter().filter(|word| **word == 1).count();
+    let seen = format!("{full} of {COUNT} processes have {} MiB each", each / MIB);
+    Ok(if full == COUNT { Outcome::escaped(seen) } else { Outcome::contained(seen) })
+}
+
+/// Fills files without names, which go with this process: many, each smaller than any limit on one.
+fn fill(most: u64, mut make: impl FnMut(u64) -> io::Result<File>) -> Outcome {
+    const EACH: u64 = 4;
+    let piece = vec![1u8; 1 << 20];
+    let mut files = Vec::new();
+    while files.len() < usize::try_from(most / (EACH * MIB)).unwrap_or(usize::MAX) {
+        let done = EACH * u64::try_from(files.len()).unwrap_or(0);
+        let written = make(done).and_then(|mut file| {
+            for _ in 0..EACH {
+                file.write_all(&piece)?;
+            }
+            Ok(file)
+        });
+        match written {
+            // Open until the end, or the room would be free again.
+            Ok(file) => files.push(file),
+            Err(error) => return stopped(&error, format_args!("{done} MiB")),
+        }
+    }
+    Outcome::escaped(format_args!("{} MiB", most / MIB))
+}
+
+fn nameless(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    std::fs::remove_file(path)?;
+    Ok(file)
+}
+
+fn memfd(target: &Target) -> Tried {
+    volunteer();
+    Ok(fill(beyond(target.number("memory")?), |_| {
+        let name = c_text("isle-probe")?;
+        descriptor(library_call!(memfd_create(name.as_ptr(), libc::MFD_CLOEXEC))).map(File::from)
+    }))
+}
+
+fn shm_fill(target: &Target) -> Tried {
+    volunteer();
+    Ok(fill(beyond(target.number("memory")?), |index| {
+        nameless(&Path::new("/dev/shm").join(scratch(&format!("fill-{index}"))))
+    }))
+}
+
+fn sysv_memory(target: &Target) -> Tried {
+    volunteer();
+    let most = beyond(target.number("memory")?);
+    let size = usize::try_from(most).unwrap_or(usize::MAX);
+    let made = library_call!(shmget(libc::IPC_PRIVATE, size, libc::IPC_CREAT | 0o600));
+    let id = match made {
+        Ok(id) => i32::try_from(id).unwrap_or(-1),
+        Err(error) => return Ok(stopped(&error, "the start")),
+    };
+    // SAFETY: the kernel chooses the address.
+    let address = unsafe { libc::shmat(id, std::ptr::null(), 0) };
+    let failed = io::Error::last_os_error();
+    // Gone with its last user, which is this process.
+    library_call!(shmctl(id, libc::IPC_RMID, std::ptr::null_mut())).ok();
+    if address.addr() == usize::MAX {
+        return Ok(stopped(&failed, "attaching"));
+    }
+    touch(address, most);
+    Ok(Outcome::escaped(format_args!("{} MiB", most / MIB)))
+}
+
+fn disk(target: &Target) -> Tried {
+    let limit: u64 = target.number("disk")?;
+    Ok(fill(limit + 32 * MIB, |index| nameless(&scratch(&format!("disk-{index}")))))
+}
+
+fn inodes(target: &Target) -> Tried {
+    let most = target.number::<u64>("disk")? / 4096 + 2048;
+    let directory = scratch("inodes");
+    if let Err(error) = std::fs::create_dir(&directory) {
+        return Ok(stopped(&error, "the start"));
+    }
+    let mut outcome = Outcome::escaped(format_args!("{most} files"));
+    for index in 0..most {
+        let path: PathBuf = directory.join(index.to_string());
+        if let Err(error) = OpenOptions::new().write(true).create_new(true).open(path) {
+            outcome = stopped(&error, format_args!("{index} files"));
+            break;
+        }
+    }
+    std::fs::remove_dir_all(&directory).ok();
+    Ok(outcome)
+}
+
+fn nofile(target: &Target) -> Tried {
+    let most = target.number::<usize>("files")? + 64;
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    library_call!(getrlimit(libc::RLIMIT_NOFILE, &raw mut limit)).ok();
+    limit.rlim_cur = limit.rlim_max;
+    library_call!(setrlimit(libc::RLIMIT_NOFILE, &raw const limit)).ok();
+    for count in 3..most {
+        if let Err(error) = library_call!(dup(0)) {
+            return Ok(stopped(&error, format_args!("{count} descriptors")));
+        }
+    }
+    Ok(Outcome::escaped(format_args!("{most} descriptors")))
+}
+
+fn pty(_: &Target) -> Tried {
+    const MOST: usize = 300;
+    let mut masters: Vec<OwnedFd> = Vec::new();
+    while masters.len() < MOST {
+        let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
+        match descriptor(library_call!(posix_openpt(flags))) {
+            Ok(master) => masters.push(master),
+            Err(error) => return Ok(stopped(&error, format_args!("{} terminals", masters.len()))),
+        }
+    }
+    Ok(Outcome::escaped(format_args!("{} terminals, the last is {}", MOST, masters[MOST - 1].as_raw_fd())))
+}
+
+fn core(_: &Target) -> Tried {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    Ok(match library_call!(getrlimit(libc::RLIMIT_CORE, &raw mut limit)) {
+        Ok(_) if limit.rlim_max == 0 => Outcome::contained("no core dumps"),
+        Ok(_) => Outcome::escaped(format_args!("up to {} bytes", limit.rlim_max)),
+        Err(error) => Outcome::not_testable(errno_name(&error)),
+    })
+}
+
+/// CPU time of children that have ended.
+fn spent() -> Duration {
+    // SAFETY: plain data for which zero is valid.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    library_call!(getrusage(libc::RUSAGE_CHILDREN, &raw mut usage)).ok();
+    let of = |time: libc::timeval| {
+        Duration::from_secs(time.tv_sec.unsigned_abs()) + Duration::from_micros(time.tv_usec.unsigned_abs())
+    };
+    of(usage.ru_utime) + of(usage.ru_stime)
+}
+
+/// Two processes that do nothing but compute. On a busy host less than the limit may be left for them,
+/// which proves nothing, so they try a few times.
+fn cpu(target: &Target) -> Tried {
+    const PERIOD: Duration = Duration::from_millis(1000);
+    let limit: f64 = target.number("cpus")?;
+    let mut most = 0.0f64;
+    for _ in 0..3 {
+        let (before, began) = (spent(), Instant::now());
+        let children: Vec<i32> = (0..2)
+            .filter_map(|_| {
+                // SAFETY: one thread only; the child only computes and leaves.
+                let child = unsafe { libc::fork() };
+                if child == 0 {
+                    while began.elapsed() < PERIOD {
+                        std::hint::spin_loop();
+                    }
+                    // SAFETY: leaves without running anything of the parent's.
+                    unsafe { libc::_exit(0) };
+                }
+                (child > 0).then_some(child)
+            })
+            .collect();
+        for child in children {
+            library_call!(waitpid(child, std::ptr::null_mut(), 0)).ok();
+        }
+        most = most.max((spent() - before).as_secs_f64() / began.elapsed().as_secs_f64());
+        if most > limit * 1.3 {
+            return Ok(Outcome::escaped(format_args!("more than {limit} CPUs, with a margin")));
+        }
+    }
+    Ok(Outcome::contained(format_args!("at most {limit} CPUs, with a margin")))
+}
+
+/// Orphans that end at once: whoever adopted them has to take them away.
+fn zombies(_: &Target) -> Tried {
+    const COUNT: usize = 20;
+    let mut orphans = Vec::new();
+    for _ in 0..COUNT {
+        let mut ends = [0; 2];
+        if let Err(error) = library_call!(pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC)) {
+            return Ok(Outcome::not_testable(errno_name(&error)));
+        }
+        // SAFETY: one thread only, so the child may go on as a program of its own.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: as above.
+            let orphan = unsafe { libc::fork() };
+            if orphan > 0 {
+                kernel_call!(libc::SYS_write, ends[1], &raw const orphan, size_of_val(&orphan)).ok();
+            }
+            // SAFETY: leaves without running anything of the parent's.
+            unsafe { libc::_exit(0) };
+        }
+        library_call!(waitpid(child, std::ptr::null_mut(), 0)).ok();
+        let mut orphan = 0i32;
+        library_call!(close(ends[1])).ok();
+        if matches!(kernel_call!(libc::SYS_read, ends[0], &raw mut orphan, size_of_val(&orphan)), Ok(4)) {
+            orphans.push(orphan);
+        }
+        library_call!(close(ends[0])).ok();
+    }
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        orphans.retain(|orphan| library_call!(kill(*orphan, 0)).is_ok());
+        if orphans.is_empty() {
+            return Ok(Outcome::contained(format_args!("all {COUNT} are gone")));
+        }
+        if Instant::now() > deadline {
+            return Ok(Outcome::escaped(format_args!("{} of {COUNT} are still there", orphans.len())));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

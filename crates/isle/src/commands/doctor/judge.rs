@@ -1,0 +1,120 @@
+//! The verdict on a tier: what got through, and whether its report says so.
+
+use std::collections::BTreeMap;
+
+use isle_engine::backend::{Containment, Guarantee};
+use isle_probe::Verdict;
+
+/// One attack and what came of it.
+#[derive(Debug)]
+pub(super) struct Attack {
+    pub(super) name: &'static str,
+    pub(super) verdict: Verdict,
+    pub(super) seen: String,
+}
+
+impl Attack {
+    /// From a line of the attack program; `None` when it knows an attack that we do not.
+    pub(super) fn new(name: &str, verdict: &str, seen: String) -> Option<Self> {
+        let known = isle_probe::attacks().find(|attack| attack.name == name)?;
+        Some(Self { name: known.name, verdict: Verdict::from_name(verdict)?, seen })
+    }
+
+    /// The one that is judged from outside.
+    pub(super) fn left_behind(count: usize) -> Self {
+        let (name, _) = isle_probe::DAEMON;
+        let verdict = if count == 0 { Verdict::Contained } else { Verdict::Escaped };
+        Self { name, verdict, seen: format!("{count} processes are left") }
+    }
+}
+
+/// What an attack means for the tier it was tried on.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Judgement<'a> {
+    /// It did not get through.
+    Contained,
+    /// It got through, and the report says so in this line.
+    Told(&'a Guarantee),
+    /// It got through, and the report says that it does not.
+    Untold,
+    /// It was not, or could not be, tried.
+    NotTried,
+}
+
+/// A tier that was attacked.
+#[derive(Debug)]
+pub(super) struct Judged {
+    pub(super) containment: Containment,
+    attacks: BTreeMap<&'static str, Attack>,
+}
+
+impl Judged {
+    pub(super) fn new(containment: Containment, attacks: Vec<Attack>) -> Self {
+        Self { containment, attacks: attacks.into_iter().map(|attack| (attack.name, attack)).collect() }
+    }
+
+    /// Every attack there is, in the order of the suite, with what came of it.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&'static str, &'static str, Judgement<'_>, &str)> {
+        let inside = isle_probe::attacks().map(|attack| (attack.name, attack.tries));
+        inside.chain([isle_probe::DAEMON]).map(|(name, tries)| match self.attacks.get(name) {
+            Some(attack) => (name, tries, self.judge(attack), attack.seen.as_str()),
+            None => (name, tries, Judgement::NotTried, "not tried"),
+        })
+    }
+
+    fn judge(&self, attack: &Attack) -> Judgement<'_> {
+        match attack.verdict {
+            Verdict::Contained => Judgement::Contained,
+            Verdict::NotTestable => Judgement::NotTried,
+            Verdict::Escaped => self
+                .containment
+                .guarantees
+                .iter()
+                .find(|line| line.open.iter().any(|open| open == attack.name))
+                .map_or(Judgement::Untold, Judgement::Told),
+        }
+    }
+
+    /// Whether the tier holds what its report claims. One in which nothing could be tried does not.
+    pub(super) fn holds(&self) -> bool {
+        let contained = self.all().any(|(_, _, judgement, _)| matches!(judgement, Judgement::Contained));
+        contained && !self.all().any(|(_, _, judgement, _)| matches!(judgement, Judgement::Untold))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use isle_engine::backend::{GuaranteeStatus, Tier};
+
+    use super::*;
+
+    fn judged(open: &[&str], attacks: &[(&str, &str)]) -> Judged {
+        let line = Guarantee {
+            key: "own_root".into(),
+            status: GuaranteeStatus::Missing,
+            how: "shared".into(),
+            fix: String::new(),
+            open: open.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        let attacks = attacks.iter().filter_map(|(name, verdict)| Attack::new(name, verdict, String::new()));
+        Judged::new(Containment { tier: Tier::Process, guarantees: vec![line] }, attacks.collect())
+    }
+
+    #[test]
+    fn a_tier_holds_when_its_report_names_whatever_gets_through() {
+        let tried = [("fs.canary_read", "contained"), ("fs.canary_stat", "escaped")];
+        assert!(judged(&["fs.canary_stat"], &tried).holds());
+    }
+
+    #[test]
+    fn an_attack_that_gets_through_unnamed_breaks_the_tier() {
+        let tried = [("fs.canary_read", "escaped"), ("fs.canary_write", "contained")];
+        assert!(!judged(&["fs.canary_stat"], &tried).holds());
+    }
+
+    #[test]
+    fn a_tier_in_which_nothing_could_be_tried_does_not_hold() {
+        assert!(!judged(&[], &[("fs.canary_read", "not_testable")]).holds());
+        assert!(!judged(&[], &[]).holds());
+    }
+}

@@ -1,0 +1,51 @@
+//! `isle doctor --deep`: the same attacks for everybody, on their own host.
+
+use serde_json::Value;
+
+use crate::harness::{Home, TestDaemon, finish};
+
+#[test]
+fn a_deep_look_attacks_every_tier_and_finds_that_each_holds() {
+    let daemon = TestDaemon::start();
+    let output = finish(&mut daemon.isle(&["doctor", "--deep", "--json"]));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    let answer: Value = serde_json::from_str(&said).unwrap();
+    let tiers = answer["tiers"].as_array().unwrap();
+    assert_eq!(tiers.iter().map(|tier| &tier["tier"]).collect::<Vec<_>>(), ["container", "process"]);
+    for tier in tiers {
+        assert_eq!(tier["holds"], true, "{tier:#}");
+        let attacks = tier["attacks"].as_array().unwrap();
+        assert_eq!(attacks.len(), isle_probe::attacks().count() + 1);
+        let open: Vec<&Value> = attacks.iter().filter(|attack| attack["result"] == "open").collect();
+        for attack in &open {
+            assert!(attack["guarantee"].is_string(), "{attack}");
+        }
+        assert_eq!(open.iter().any(|attack| attack["name"] == "ns.net"), tier["tier"] == "process");
+    }
+    assert!(daemon.names().is_empty(), "the sandboxes of the doctor are gone");
+}
+
+#[test]
+fn a_deep_look_at_one_tier_prints_the_table_and_what_to_change() {
+    let daemon = TestDaemon::start();
+    let text = daemon.succeeds(&["doctor", "--deep", "--tier", "process"]);
+    assert!(text.starts_with("ATTACK"), "{text}");
+    assert!(!text.contains("tier container:"), "{text}");
+    for part in
+        ["fs.canary_read", "holds what its report claims", "open: ns.user, ns.pid", "→ use tier `container`"]
+    {
+        assert!(text.contains(part), "{part} is not in:\n{text}");
+    }
+}
+
+#[test]
+fn a_tier_that_does_not_exist_is_refused_before_anything_is_tried() {
+    let home = Home::new();
+    let output = finish(&mut home.isle(&["doctor", "--deep", "--tier", "vault"]));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said.contains("INVALID_ARGUMENT") && said.contains("container or process"), "{said}");
+    let output = finish(&mut home.isle(&["doctor", "--tier", "process"]));
+    assert_eq!(output.status.code(), Some(2), "a tier is for the attacks only");
+}

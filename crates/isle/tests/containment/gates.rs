@@ -1,0 +1,121 @@
+//! The gates: nothing gets out of tier `container`; out of tier `process` gets exactly what its report
+//! names, and that is what needs namespaces, a user of its own or cgroups. As root and as an ordinary
+//! user: whoever runs the tests.
+
+use std::collections::BTreeSet;
+
+use isle_probe::Verdict;
+use serde_json::Value;
+
+use crate::harness::{TestDaemon, processes_with, until};
+use crate::range::{Range, Results, assert_complete, seen, with};
+use crate::table;
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn column(tier: &str) -> String {
+    format!("{tier}, {}", if is_root() { "root" } else { "user" })
+}
+
+/// Lines of a report that do not hold, with the attacks each names.
+fn misses(report: &[Value]) -> Vec<(&str, Vec<&str>)> {
+    report
+        .iter()
+        .filter(|line| line["status"] != "enforced")
+        .map(|line| {
+            let open =
+                line["open"].as_array().into_iter().flatten().map(|name| name.as_str().unwrap()).collect();
+            (line["key"].as_str().unwrap(), open)
+        })
+        .collect()
+}
+
+/// Exactly what is named gets through.
+fn assert_exact(results: &Results, report: &[Value], left_out: &[&str]) {
+    let named: BTreeSet<&str> = misses(report)
+        .into_iter()
+        .filter(|(key, _)| !left_out.contains(key))
+        .flat_map(|(_, open)| open)
+        .collect();
+    let escaped: BTreeSet<&str> = with(results, Verdict::Escaped).into_iter().collect();
+    let untold: Vec<&str> = escaped.difference(&named).copied().collect();
+    assert!(untold.is_empty(), "got out, and no report says so: {:#?}", seen(results, &untold));
+    let untrue: Vec<&str> = named.difference(&escaped).copied().collect();
+    assert!(untrue.is_empty(), "the report says these get out: {:#?}", seen(results, &untrue));
+}
+
+fn assert_nothing_is_left(range: &Range, daemon: &TestDaemon, sandbox: &str) {
+    let mark = range.canary.mark();
+    daemon.succeeds(&["exec", sandbox, "--", "/workspace/isle-probe", "leave", &mark]);
+    until("what a command left behind is gone", || processes_with(&mark).is_empty());
+}
+
+/// Keys a container may miss: an ordinary user without cgroups has limits that are not enforced.
+const LIMITS: &[&str] = &["memory_limit", "pids_limit", "cpu_limit", "disk_limit"];
+
+#[test]
+fn nothing_gets_out_of_a_container() {
+    let range = Range::new();
+    let daemon = range.daemon();
+    let report = range.create(&daemon, "report", "container");
+    let results = range.one_shot(&daemon, &["--tier=container"]);
+    assert_complete(&results, &[]);
+    if is_root() {
+        let escaped = with(&results, Verdict::Escaped);
+        assert!(escaped.is_empty(), "{:#?}", seen(&results, &escaped));
+    }
+    for (key, _) in misses(&report) {
+        assert!(!is_root() && LIMITS.contains(&key), "{key} is missing");
+    }
+    // The disk of a one-shot is limited for everybody.
+    assert_exact(&results, &report, &["disk_limit"]);
+    table::check(&column("container"), &results);
+}
+
+#[test]
+fn nothing_gets_out_of_a_named_container_nor_does_its_root() {
+    let range = Range::new();
+    let daemon = range.daemon();
+    let report = range.create(&daemon, "box", "container");
+    // Where its disk is only watched, a full one would stop the sandbox and the test with it.
+    let skipped: Vec<String> = misses(&report)
+        .into_iter()
+        .filter(|(key, _)| *key == "disk_limit")
+        .flat_map(|(_, open)| open)
+        .map(str::to_owned)
+        .collect();
+    let skip = format!("--skip={}", skipped.join(","));
+    let results = range.named(&daemon, "box", &[], std::slice::from_ref(&skip));
+    assert_complete(&results, &skipped);
+    assert_exact(&results, &report, &["disk_limit"]);
+    assert_nothing_is_left(&range, &daemon, "box");
+
+    let mut as_root = range.named(&daemon, "box", &["--user=root"], &[skip]);
+    assert_complete(&as_root, &skipped);
+    // Guest root has five capabilities that count in its own namespace, and is the agent's user there.
+    for name in ["proc.caps", "proc.kill_runtime"] {
+        assert_eq!(as_root.remove(name).unwrap().0, Verdict::Escaped, "{name}");
+    }
+    assert_exact(&as_root, &report, &["disk_limit"]);
+}
+
+#[test]
+fn out_of_a_process_sandbox_gets_exactly_what_its_report_names() {
+    let range = Range::new();
+    let daemon = range.daemon();
+    let report = range.create(&daemon, "box", "process");
+    for (key, open) in misses(&report) {
+        let of_namespaces = ["namespaces", "own_root", "disk_limit"].contains(&key);
+        let of_users =
+            ["private_ids", "file_attributes", "no_signals_out"].contains(&key) || LIMITS.contains(&key);
+        assert!(of_namespaces || (!is_root() && of_users), "{key} is missing");
+        assert!(!open.is_empty(), "{key} is missing and names no attack");
+    }
+    let results = range.named(&daemon, "box", &[], &[]);
+    assert_complete(&results, &[]);
+    assert_exact(&results, &report, &[]);
+    assert_nothing_is_left(&range, &daemon, "box");
+    table::check(&column("process"), &results);
+}
