@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use isle_engine::backend::Tier;
+use isle_engine::backend::{SandboxSpec, Tier};
 use isle_engine::values::{SandboxId, SandboxName};
 use isle_engine::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,13 @@ pub(super) struct Record {
     pub(super) slot: u32,
     #[serde(default = "container")]
     pub(super) tier: Tier,
+    /// Whether the volume was made with this sandbox: it goes with it when the sandbox was never told to
+    /// anybody.
+    #[serde(default)]
+    pub(super) fresh: bool,
+    /// What it was made to be, in case nobody else remembers.
+    #[serde(default)]
+    pub(super) spec: Option<SandboxSpec>,
 }
 
 /// The tier of records that name none.
