@@ -9,6 +9,7 @@ help:
 	@echo "make test    everything: unit and end-to-end tests, MCP conformance, the HTTP schema, the docs"
 	@echo "make lint    formatting and clippy, warnings are errors"
 	@echo "make setup   what the tests need besides Rust: installs it as root, names it otherwise"
+	@echo "make soak    everything at random while things go wrong; SEED=… MINUTES=…"
 	@echo "make bench   speed beside other sandboxes on this machine"
 
 .PHONY: setup
@@ -19,6 +20,7 @@ setup:
 test: setup
 	tests/leaks.sh note $(TARGET)/leaks
 	$(MAKE) rust-tests
+	tests/faults/release.sh
 	tests/conformance/run.sh
 	tests/conformance/inspector.sh $(ISLE)
 	tests/schema/run.sh $(ISLE)
@@ -31,6 +33,13 @@ rust-tests:
 	if cargo nextest --version >/dev/null 2>&1; then cargo nextest run --workspace; \
 	else cargo test --workspace; fi
 	cargo build -p isle
+
+# A short one is among the tests; the same seed does the same operations.
+SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+MINUTES ?= 10
+.PHONY: soak
+soak:
+	ISLE_SOAK_SEED=$(SEED) ISLE_SOAK_MINUTES=$(MINUTES) cargo test -p isle --test soak -- --nocapture a_random_mix
 
 .PHONY: lint
 lint:

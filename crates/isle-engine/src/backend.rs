@@ -222,6 +222,19 @@ pub trait Backend: Send + Sync + 'static {
     /// `known`. Called once at start. Returns what it removed, for the log.
     fn sweep<'a>(&'a self, known: &'a [SandboxId]) -> BoxFuture<'a, Result<Vec<String>>>;
 
+    /// A named sandbox is on record as running: from now on it is no longer half made, whatever a
+    /// record says that is put back to an earlier state.
+    fn confirm(&self, id: &SandboxId) -> Result<()> {
+        let _ = id;
+        Ok(())
+    }
+
+    /// Whether a sandbox was confirmed.
+    fn is_confirmed(&self, id: &SandboxId) -> bool {
+        let _ = id;
+        false
+    }
+
     /// Named sandboxes of this backend that are none of `known`, with what they were made to be. An
     /// engine takes those over that live, so that losing the records never ends a sandbox.
     fn strays(&self, known: &[SandboxId]) -> Vec<(SandboxId, SandboxSpec)> {

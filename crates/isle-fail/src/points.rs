@@ -56,6 +56,7 @@ points! {
     CreateMade "create.made" Fail Everywhere;
     CreateConnected "create.connected" Fail Everywhere;
     CreateRunning "create.running" Fail Everywhere;
+    CreateConfirmed "create.confirmed" Fail Everywhere;
 
     // Making a sandbox: the backend's steps.
     NativeSlotReserved "native.slot_reserved" Fail Everywhere;

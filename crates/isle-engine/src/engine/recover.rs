@@ -79,6 +79,10 @@ impl Inner {
         };
         let outcome = match (row.kind.as_str(), row.state.as_str()) {
             ("named", "running" | "failed") => self.take_over(&id, &row, &runs).await,
+            // A record that was put back to an earlier state, by damage or by hand.
+            ("named", "creating") if self.backends.iter().any(|backend| backend.is_confirmed(&id)) => {
+                self.take_over(&id, &row, &runs).await
+            }
             ("named", state @ ("creating" | "destroying")) => {
                 let why = "it was being made or removed when the daemon died";
                 self.undo(&id, &row, state, &runs, why).await.map(|()| None)

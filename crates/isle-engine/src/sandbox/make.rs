@@ -205,7 +205,9 @@ impl Inner {
             failpoint(Point::CreateConnected)?;
             let audit = Audit::lifecycle(actor, "create_sandbox", &sandbox, "made");
             self.journal.sandbox_running(&sandbox, anchor, &audit)?;
-            failpoint(Point::CreateRunning)
+            failpoint(Point::CreateRunning)?;
+            backend.confirm(&sandbox.id)?;
+            failpoint(Point::CreateConfirmed)
         };
         if let Err(error) = made.await {
             tracing::warn!(sandbox = %sandbox.name, id = %sandbox.id, %error, "could not make the sandbox");

@@ -302,6 +302,7 @@ impl<'a> Slot<'a> {
             slot: self.number,
             tier: spec.tier,
             fresh: self.fresh,
+            confirmed: false,
             spec: Some(spec.clone()),
         };
         self.inner.records.write(id, &record)?;

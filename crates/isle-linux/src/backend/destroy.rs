@@ -11,7 +11,7 @@ use isle_fail::Point;
 
 use super::cgroup::Cgroups;
 use super::create::NO_SLOT;
-use super::record::{Record, Records};
+use super::record::Records;
 use super::{Inner, alive, failed, failpoint, reconnect, spare};
 
 /// Kills what runs, removes what is left. The record goes last, so that a failure on the way is
@@ -48,31 +48,29 @@ pub(super) async fn wipe(inner: &Arc<Inner>, volume: &SandboxName) -> Result<boo
     let known = inner.records.volume_path(volume).exists() || inner.places.volume_path(volume).exists();
     if known {
         let slot = inner.records.volume_slot(volume).unwrap_or(NO_SLOT);
-        let tier = Tier::Process;
-        remove_volume(inner, &Record { volume: volume.clone(), slot, tier, fresh: false, spec: None })
-            .await?;
+        remove_volume(inner, volume, slot, Tier::Process).await?;
     }
     Ok(known)
 }
 
 /// Removes a volume, whichever tiers used it.
-async fn remove_volume(inner: &Arc<Inner>, record: &Record) -> Result<()> {
-    inner.places.remove_volume(&record.volume).await?;
+async fn remove_volume(inner: &Arc<Inner>, volume: &SandboxName, slot: u32, tier: Tier) -> Result<()> {
+    inner.places.remove_volume(volume).await?;
     failpoint(Point::NativeWorkspaceRemoved)?;
-    let directory = inner.records.volume_path(&record.volume);
+    let directory = inner.records.volume_path(volume);
     if !directory.exists() {
         // It was never made, or is gone already.
-    } else if record.tier == Tier::Container
+    } else if tier == Tier::Container
         || directory.join("data").exists()
         || directory.join("image").exists()
     {
-        inner.fork_server().await?.remove(&Records::volume_name(&record.volume)).await?;
+        inner.fork_server().await?.remove(&Records::volume_name(volume)).await?;
     } else {
         // Only the number of its slot is there.
         fs::remove_dir_all(&directory).map_err(|error| failed("remove the volume", error))?;
     }
-    if record.slot != NO_SLOT {
-        inner.ids.release(record.slot);
+    if slot != NO_SLOT {
+        inner.ids.release(slot);
     }
     failpoint(Point::NativeVolumeRemoved)
 }
@@ -130,7 +128,7 @@ pub(super) async fn remains(inner: &Arc<Inner>, id: &SandboxId, keep: Keep) -> R
             Keep::WhatWasBefore => record.fresh,
         };
         if volume_goes {
-            remove_volume(inner, &record).await?;
+            remove_volume(inner, &record.volume, record.slot, record.tier).await?;
         }
         // In an image, a layer that nobody uses is removed when the image is next mounted.
         let layer = format!("{}/data/layers/{id}", Records::volume_name(&record.volume));

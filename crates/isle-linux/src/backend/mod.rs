@@ -205,6 +205,17 @@ impl Backend for NativeBackend {
         Box::pin(destroy::sweep(&self.inner, known))
     }
 
+    fn confirm(&self, id: &SandboxId) -> Result<()> {
+        match self.inner.records.read(id) {
+            Some(record) => self.inner.records.write(id, &record::Record { confirmed: true, ..record }),
+            None => Err(failed("find the record of a sandbox", io::Error::from(io::ErrorKind::NotFound))),
+        }
+    }
+
+    fn is_confirmed(&self, id: &SandboxId) -> bool {
+        self.inner.records.read(id).is_some_and(|record| record.confirmed)
+    }
+
     fn strays(&self, known: &[SandboxId]) -> Vec<(SandboxId, SandboxSpec)> {
         let ids = self.inner.records.list().into_iter().filter(|id| !known.contains(id));
         ids.filter_map(|id| Some((id.clone(), self.inner.records.read(&id)?.spec?))).collect()

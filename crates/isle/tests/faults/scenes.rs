@@ -1,6 +1,8 @@
 //! One operation each, through the real door: what is there before, the call, and what must be so
 //! afterwards, given what the caller was told.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use isle_fail::Point;
 use serde_json::{Value, json};
 
@@ -56,7 +58,7 @@ pub(crate) const CREATE: Scene = Scene {
     prepare: Ground::cool_down,
     act: |ground| create(ground, json!({"sandbox": "box"})),
     check: check_created,
-    last: Point::CreateRunning,
+    last: Point::CreateConfirmed,
     keeps: &[],
 };
 
@@ -69,15 +71,24 @@ pub(crate) const CREATE_PROCESS: Scene = Scene {
 /// Counts itself, and says more than an agent keeps until the next run.
 const COUNTED: &str = "echo run >> count; seq 1 5000";
 const COUNTED_BYTES: u64 = 23_893;
+/// Tells the commands of one play from those of another: history stays.
+static PLAYS: AtomicUsize = AtomicUsize::new(0);
+
+fn counted() -> String {
+    format!("{COUNTED} # {}", PLAYS.load(Ordering::Relaxed))
+}
 
 pub(crate) const EXEC: Scene = Scene {
     name: "exec",
     prepare: |ground| drop(ground.daemon.shell("box", "true")),
-    act: |ground| ground.ask("POST /v1/sandboxes/box/exec", Some(&json!({"command": COUNTED}))),
+    act: |ground| {
+        PLAYS.fetch_add(1, Ordering::Relaxed);
+        ground.ask("POST /v1/sandboxes/box/exec", Some(&json!({"command": counted()})))
+    },
     check: |ground, told| {
         let runs = ground.daemon.get("/v1/runs?sandbox=box&limit=100");
         let runs: Vec<Value> = runs["runs"].as_array().unwrap().clone();
-        let counted: Vec<&Value> = runs.iter().filter(|run| run["command"] == COUNTED).collect();
+        let counted: Vec<&Value> = runs.iter().filter(|run| run["command"] == counted()).collect();
         assert!(counted.len() <= 1, "{counted:?}");
         let count = ground.daemon.shell("box", "cat count 2>/dev/null || true").lines().count();
         assert!(count <= 1, "it ran {count} times");

@@ -209,7 +209,7 @@ impl TestDaemon {
         // The pipe ends when the daemon has said its word.
         let mut word = String::new();
         child.stdout.take().unwrap().read_to_string(&mut word).unwrap();
-        if word.contains("ready") {
+        if word.trim() == "\"ready\"" {
             self.child = Some(child);
             return Ok(());
         }

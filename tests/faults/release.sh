@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# A release build has no failpoints: neither the way to arm one nor the name of any is left in it.
+# Builds only the crate they live in; a whole program, when given, is looked through too.
+# Usage: release.sh [ISLE_PROGRAM]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+target="${CARGO_TARGET_DIR:-target}"
+
+cargo build --quiet --release --package isle-fail
+library="$target/release/libisle_fail.rlib"
+objects="$(mktemp -d)"
+trap 'rm -rf "$objects"' EXIT
+# What gets into programs is the objects; the rest of a library describes its source.
+(cd "$objects" && ar x "$(realpath "$OLDPWD/$library" 2>/dev/null || realpath "$library")" && rm -f lib.rmeta)
+for file in "$objects"/* "$@"; do
+    for trace in ISLE_FAILPOINTS wall_clock_shift; do
+        if grep -q --text "$trace" "$file"; then
+            echo "release: $(basename "$file") still has $trace" >&2
+            exit 1
+        fi
+    done
+done
+echo "release: no failpoints"
