@@ -60,10 +60,7 @@ async fn remove_volume(inner: &Arc<Inner>, volume: &SandboxName, slot: u32, tier
     let directory = inner.records.volume_path(volume);
     if !directory.exists() {
         // It was never made, or is gone already.
-    } else if tier == Tier::Container
-        || directory.join("data").exists()
-        || directory.join("image").exists()
-    {
+    } else if tier == Tier::Container || directory.join("data").exists() || directory.join("image").exists() {
         inner.fork_server().await?.remove(&Records::volume_name(volume)).await?;
     } else {
         // Only the number of its slot is there.
@@ -156,7 +153,9 @@ pub(super) async fn sweep(inner: &Arc<Inner>, known: &[SandboxId]) -> Result<Vec
         match swept {
             Ok(()) => removed.push(format!("sandbox {id} that nobody knew")),
             // One that cannot be removed must not keep the others.
-            Err(error) => tracing::warn!(%id, %error, "a leftover could not be removed; the next start tries again"),
+            Err(error) => {
+                tracing::warn!(%id, %error, "a leftover could not be removed; the next start tries again")
+            }
         }
     }
     Ok(removed)

@@ -68,7 +68,9 @@ impl Records {
         }
         // Images that were being made when an earlier daemon died; this daemon makes none yet.
         let volumes = fs::read_dir(records.state.join("volumes")).into_iter().flatten().flatten();
-        let places = volumes.map(|volume| volume.path()).chain([records.state.join("images"), records.state.join("records")]);
+        let places = volumes
+            .map(|volume| volume.path())
+            .chain([records.state.join("images"), records.state.join("records")]);
         for entry in places.filter_map(|place| fs::read_dir(place).ok()).flatten().flatten() {
             if entry.path().extension() == Some("part".as_ref()) {
                 fs::remove_file(entry.path()).ok();

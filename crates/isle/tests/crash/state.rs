@@ -144,7 +144,8 @@ fn on_a_full_host_disk_a_sandbox_sees_errors_and_destroying_it_makes_room() {
     };
     assert!(isle(&["exec", "other", "--", "sh", "-c", "echo kept > file"]).status.success());
     // More than the host's disk holds, within the sandbox's own limit.
-    let written = isle(&["exec", "box", "--", "sh", "-c", "dd if=/dev/zero of=big bs=1M count=48 conv=fsync"]);
+    let written =
+        isle(&["exec", "box", "--", "sh", "-c", "dd if=/dev/zero of=big bs=1M count=48 conv=fsync"]);
     assert!(!written.status.success(), "{written:?}");
     let refused = isle(&["exec", "third", "--", "true"]);
     let said = String::from_utf8_lossy(&refused.stderr);

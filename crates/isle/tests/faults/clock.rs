@@ -38,8 +38,7 @@ fn a_wall_clock_that_jumps_moves_no_deadline() {
     let history = ground.daemon.get("/v1/runs?limit=100");
     let runs = history["runs"].as_array().unwrap();
     let order: Vec<&str> = runs.iter().map(|run| run["run_id"].as_str().unwrap()).collect();
-    let expected: Vec<&str> =
-        ended.iter().rev().map(String::as_str).chain(long["run_id"].as_str()).collect();
+    let expected: Vec<&str> = ended.iter().rev().map(String::as_str).chain(long["run_id"].as_str()).collect();
     assert_eq!(order, expected, "history is in the order of events, not of clocks");
     let starts: std::collections::BTreeSet<String> =
         runs.iter().map(|run| run["started_at"].to_string()).collect();

@@ -30,7 +30,10 @@ fn two_thousand_creates_at_once_are_served_or_refused_and_none_is_half_made() {
                 match ground.ask("POST /v1/sandboxes", Some(&json!({"sandbox": name, "memory": memory}))) {
                     Told::Done(_) => served.fetch_add(1, Ordering::Relaxed),
                     Told::Refused(code) => {
-                        assert!(matches!(code.as_str(), "ALREADY_EXISTS" | "LIMIT_REACHED" | "BUSY"), "{code}");
+                        assert!(
+                            matches!(code.as_str(), "ALREADY_EXISTS" | "LIMIT_REACHED" | "BUSY"),
+                            "{code}"
+                        );
                         refused.fetch_add(1, Ordering::Relaxed)
                     }
                     Told::Nothing => panic!("{name}: the daemon hung up"),
@@ -107,7 +110,10 @@ fn destroying_what_is_being_used_ends_each_command_in_one_way() {
                     scope.spawn(move || {
                         let command = format!("echo {round}-{number} >> said; sleep 0.0{number}");
                         gate.wait();
-                        (number, ground.ask("POST /v1/sandboxes/box/exec", Some(&json!({"command": command}))))
+                        (
+                            number,
+                            ground.ask("POST /v1/sandboxes/box/exec", Some(&json!({"command": command}))),
+                        )
                     })
                 })
                 .collect();

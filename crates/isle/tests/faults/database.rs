@@ -45,7 +45,11 @@ fn restore_and_check(ground: &mut Ground, files: &[(PathBuf, Vec<u8>)], job: &st
     ground.daemon.launch();
     ground.daemon.shell("box", "touch go");
     let ended = ground.daemon.post(&format!("/v1/runs/{job}/wait"), json!({"timeout": "60s"}));
-    assert_eq!((&ended["state"], &ended["stdout"]), (&json!("completed"), &json!("begun\ndone\n")), "{ended}");
+    assert_eq!(
+        (&ended["state"], &ended["stdout"]),
+        (&json!("completed"), &json!("begun\ndone\n")),
+        "{ended}"
+    );
     assert_eq!(ground.daemon.shell("box", "cat file"), "kept\n");
     ground.daemon.succeeds(&["audit", "--verify"]);
 }

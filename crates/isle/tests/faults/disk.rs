@@ -26,9 +26,8 @@ fn while_the_database_cannot_be_written_nothing_is_begun_and_what_ends_is_record
         let opened = std::fs::exists(ground.file("armed")).unwrap();
         assert!(opened, "the database still fails");
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| {
-                ground.daemon.post(&format!("/v1/runs/{job}/wait"), json!({"timeout": "60s"}))
-            });
+            let waiting = scope
+                .spawn(|| ground.daemon.post(&format!("/v1/runs/{job}/wait"), json!({"timeout": "60s"})));
             // No command can be begun to open the gate, so the agent is asked to end the run instead.
             let killed = ground.daemon.post(&format!("/v1/runs/{job}/kill"), json!({"force": true}));
             assert_eq!(killed["state"], "killed", "{killed}");

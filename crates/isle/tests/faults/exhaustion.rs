@@ -30,7 +30,8 @@ fn sandboxes_leave_the_last_descriptors_to_callers() {
     let ground = Ground::new();
     assert_usable(&ground, "before");
     let pid = daemon_pid(&ground);
-    let old = prlimit(Some(pid), Resource::Nofile, Rlimit { current: Some(160), maximum: Some(4096) }).unwrap();
+    let old =
+        prlimit(Some(pid), Resource::Nofile, Rlimit { current: Some(160), maximum: Some(4096) }).unwrap();
     let (made, code) = make_until_refused(&ground, 100);
     assert_eq!(code, "LIMIT_REACHED");
     let names = ground.names();
@@ -58,9 +59,8 @@ fn without_any_descriptor_callers_wait_and_are_served_afterwards() {
     prlimit(Some(pid), Resource::Nofile, Rlimit { current: Some(8), maximum: Some(4096) }).unwrap();
     let body = json!({"command": "echo served"});
     std::thread::scope(|scope| {
-        let callers: Vec<_> = (0..8)
-            .map(|_| scope.spawn(|| ground.ask("POST /v1/sandboxes/box/exec", Some(&body))))
-            .collect();
+        let callers: Vec<_> =
+            (0..8).map(|_| scope.spawn(|| ground.ask("POST /v1/sandboxes/box/exec", Some(&body)))).collect();
         // Nobody can be let in now; that is not a thing one can wait for.
         std::thread::sleep(std::time::Duration::from_millis(300));
         prlimit(Some(pid), Resource::Nofile, Rlimit { current: Some(4096), maximum: Some(4096) }).unwrap();

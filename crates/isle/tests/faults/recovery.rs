@@ -63,7 +63,11 @@ fn check(ground: &mut Ground, left: &Left) {
     let daemon = &ground.daemon;
     daemon.shell("alive", "touch go");
     let ended = daemon.post(&format!("/v1/runs/{}/wait", left.job), json!({"timeout": "60s"}));
-    assert_eq!((&ended["state"], &ended["stdout"]), (&json!("completed"), &json!("begun\ndone\n")), "{ended}");
+    assert_eq!(
+        (&ended["state"], &ended["stdout"]),
+        (&json!("completed"), &json!("begun\ndone\n")),
+        "{ended}"
+    );
     assert_eq!(daemon.shell("alive", "cat count"), "run\n", "it ran once");
     for run in &left.lost {
         assert_eq!(daemon.post(&format!("/v1/runs/{run}/wait"), json!({}))["state"], "lost");

@@ -118,7 +118,8 @@ fn check_once(ground: &Ground, told: &Told) {
     assert!(ground.names().is_empty());
     if let Told::Done(answer) = told {
         let run: Value = serde_json::from_str(answer).unwrap();
-        let now = ground.daemon.post(&format!("/v1/runs/{}/wait", run["run_id"].as_str().unwrap()), json!({}));
+        let now =
+            ground.daemon.post(&format!("/v1/runs/{}/wait", run["run_id"].as_str().unwrap()), json!({}));
         assert_eq!((&run["state"], &run["stdout"]), (&now["state"], &now["stdout"]), "as it was told");
     }
 }

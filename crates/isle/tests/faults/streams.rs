@@ -66,7 +66,9 @@ fn callers_who_do_not_read_cost_the_daemon_no_memory() {
     drop(streams);
     client.kill().unwrap();
     client.wait().unwrap();
-    until("the interactive command ended with its caller", || ground.daemon.get("/v1/health")["running"] == 0);
+    until("the interactive command ended with its caller", || {
+        ground.daemon.get("/v1/health")["running"] == 0
+    });
 }
 
 #[test]
@@ -105,7 +107,10 @@ fn callers_who_go_away_in_the_middle_of_a_stream_leave_nothing_behind() {
     let count: usize = ground.daemon.shell("box", "wc -l < count").trim().parse().unwrap();
     let runs = ground.daemon.get("/v1/runs?sandbox=box&limit=500&state=completed");
     let recorded = runs["runs"].as_array().unwrap().iter().filter(|run| run["command"] == command).count();
-    assert!(count == recorded && count <= 30, "each call was begun or not: {count} ran, {recorded} are recorded");
+    assert!(
+        count == recorded && count <= 30,
+        "each call was begun or not: {count} ran, {recorded} are recorded"
+    );
     assert_eq!(ground.daemon.shell("box", "cat file; ls -A"), "old\nbig\ncount\nfile\n", "no half of a file");
     let after = memory(&ground);
     assert!(after < before + GROWTH_KIB, "{before} KiB became {after} KiB");

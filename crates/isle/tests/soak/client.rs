@@ -127,7 +127,9 @@ impl Client {
                 "lost" | "killed" => {}
                 other => panic!("{}: {other}: {answer}", self.name(name)),
             },
-            Told::Refused(code) if NOT_BEGUN.contains(&code.as_str()) => self.model(name).not_appended(number),
+            Told::Refused(code) if NOT_BEGUN.contains(&code.as_str()) => {
+                self.model(name).not_appended(number)
+            }
             Told::Refused(_) | Told::Nothing => {}
         }
     }
@@ -147,7 +149,9 @@ impl Client {
     /// Reads everything back, when the daemon lets us.
     fn look(&mut self, name: u64) {
         let text = "cat said 2>/dev/null; echo =; [ -e first ] && cat first; echo; echo =; [ -e second ] && cat second; true";
-        let Told::Done(answer) = self.exec(name, json!({"command": text, "output_limit": "1M"})) else { return };
+        let Told::Done(answer) = self.exec(name, json!({"command": text, "output_limit": "1M"})) else {
+            return;
+        };
         if state(&answer) != "completed" {
             return;
         }
@@ -155,7 +159,8 @@ impl Client {
         let stdout = run["stdout"].as_str().unwrap();
         let mut parts = stdout.split("=\n");
         let said = parts.next().unwrap_or_default().to_owned();
-        let file = |text: Option<&str>| text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+        let file =
+            |text: Option<&str>| text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
         let (first, second) = (file(parts.next()), file(parts.next()));
         let label = self.name(name);
         let compared = self.model(name).compare(&said, first.as_deref(), second.as_deref());
@@ -209,7 +214,9 @@ impl Client {
     }
 
     fn start(&mut self, name: u64, command: &str) -> Option<String> {
-        let Told::Done(answer) = self.exec(name, json!({"command": command, "wait": "0s"})) else { return None };
+        let Told::Done(answer) = self.exec(name, json!({"command": command, "wait": "0s"})) else {
+            return None;
+        };
         let run: Value = serde_json::from_str(&answer).unwrap();
         Some(run["run_id"].as_str().unwrap().to_owned())
     }
@@ -275,7 +282,10 @@ impl Client {
                 }
                 Told::Nothing => panic!("the daemon hung up"),
             };
-            assert!(known.is_none_or(|known| known == listed), "{label}: {known:?} was acknowledged, now {listed}");
+            assert!(
+                known.is_none_or(|known| known == listed),
+                "{label}: {known:?} was acknowledged, now {listed}"
+            );
             self.look(name);
         }
     }

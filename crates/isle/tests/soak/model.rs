@@ -83,7 +83,12 @@ impl Model {
     }
 
     /// Compares with what is there: appended numbers, and the two files.
-    pub(crate) fn compare(&mut self, said: &str, first: Option<&str>, second: Option<&str>) -> Result<(), String> {
+    pub(crate) fn compare(
+        &mut self,
+        said: &str,
+        first: Option<&str>,
+        second: Option<&str>,
+    ) -> Result<(), String> {
         let found: Vec<u64> = said.lines().map(|line| line.parse().unwrap_or(u64::MAX)).collect();
         let once: BTreeSet<u64> = found.iter().copied().collect();
         if once.len() != found.len() {
