@@ -6,7 +6,9 @@
 mod armed;
 mod points;
 
-pub use points::{Can, Point, Where};
+pub use points::Point;
+#[cfg(debug_assertions)]
+pub use points::{Can, Where};
 
 /// A point where the daemon can die and nothing can fail: what follows has no way to say no.
 #[cfg(debug_assertions)]

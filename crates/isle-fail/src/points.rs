@@ -2,6 +2,7 @@
 //! them, so a point that nothing reaches any more fails the tests.
 
 /// What can happen at a point.
+#[cfg(debug_assertions)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Can {
     /// The daemon can die there.
@@ -11,6 +12,7 @@ pub enum Can {
 }
 
 /// Which daemons pass a point.
+#[cfg(debug_assertions)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Where {
     /// All of them.
@@ -27,6 +29,7 @@ macro_rules! points {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Point { $($variant,)* }
 
+        #[cfg(debug_assertions)]
         impl Point {
             /// All of them.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
@@ -123,7 +126,7 @@ points! {
     RecoverSwept "recover.swept" Fail Everywhere;
 }
 
-#[cfg(test)]
+#[cfg(all(test, debug_assertions))]
 mod tests {
     use std::collections::BTreeSet;
 

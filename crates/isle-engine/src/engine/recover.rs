@@ -10,6 +10,7 @@ use futures::StreamExt;
 use futures::stream;
 use isle_fail::Point;
 use isle_store::{RunRow, SandboxRow, wall_clock_ms};
+use isle_wire::RunEntry;
 
 use super::Inner;
 use crate::agent::ExecInput;
@@ -27,6 +28,7 @@ const AT_ONCE: usize = 16;
 /// How often a sandbox is asked for before it counts as dead, and the pause between.
 const TRIES: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(250);
+const SIGKILL: i32 = 9;
 
 impl Inner {
     pub(super) async fn recover(self: &Arc<Self>) -> Result<()> {
@@ -105,6 +107,9 @@ impl Inner {
 
     /// What could not be removed now is removed by the next call for that name.
     fn leave_for_later(&self, id: &SandboxId, row: &SandboxRow) {
+        if !matches!(row.state.as_str(), "creating" | "destroying") {
+            return;
+        }
         let Some(Ok(name)) = row.name.as_deref().map(str::parse::<SandboxName>) else { return };
         if let Ok((backend, stored)) = self.backend_of(row) {
             let sandbox = Sandbox::new(id.clone(), name, stored, backend, row.created_at_ms);
@@ -168,8 +173,13 @@ impl Inner {
                 None
             })
         };
-        if let Some((sandbox, _)) = reached {
+        if let Some((sandbox, anchor)) = reached {
             self.note_drift(&sandbox)?;
+            if row.state == SandboxState::Creating.as_str() {
+                let audit =
+                    Audit::lifecycle(&Actor::engine(), "adopt_sandbox", &sandbox, "its record was too old");
+                self.journal.sandbox_running(&sandbox, anchor, &audit)?;
+            }
             sandbox.set_state(SandboxState::Running);
             self.fleet.put(Arc::clone(&sandbox));
             self.take_over_runs(&sandbox, runs).await;
@@ -263,14 +273,8 @@ impl Inner {
         isle_fail::pass(Point::RecoverAdopted);
         sandbox.set_state(SandboxState::Running);
         self.fleet.put(Arc::clone(&sandbox));
-        let running = match sandbox.agent() {
-            Ok(agent) => agent.runs().await.unwrap_or_default(),
-            Err(_) => Vec::new(),
-        };
-        let rows: Vec<RunRow> =
-            running.iter().filter_map(|entry| self.journal.adopt_run(&sandbox, &entry.run).ok()).collect();
-        self.take_over_runs(&sandbox, &rows).await;
-        tracing::warn!(sandbox = %name, runs = rows.len(), "took a sandbox over whose record was lost");
+        self.take_over_runs(&sandbox, &[]).await;
+        tracing::warn!(sandbox = %name, "took a sandbox over whose record was lost");
         Some(id)
     }
 
@@ -304,11 +308,30 @@ impl Inner {
                 self.lose(row, "the daemon died");
             }
         }
-        // Runs whose end is recorded, but which the agent was not told to forget.
-        for entry in known {
-            let ours = rows.iter().any(|row| row.id == entry.run);
-            if let (false, true, Ok(agent)) = (ours, entry.ended, sandbox.agent()) {
-                agent.forget(&entry.run).await.ok();
+        for entry in known.iter().filter(|entry| !rows.iter().any(|row| row.id == entry.run)) {
+            self.take_in_run(sandbox, entry).await;
+        }
+    }
+
+    /// A run the agent knows and no open record speaks of.
+    async fn take_in_run(self: &Arc<Self>, sandbox: &Arc<Sandbox>, entry: &RunEntry) {
+        let Ok(id) = entry.run.parse::<RunId>() else { return };
+        let Ok(agent) = sandbox.agent() else { return };
+        match self.journal.run(&id) {
+            // Its record was lost.
+            Ok(None) => {
+                if let Ok(row) = self.journal.adopt_run(sandbox, &entry.run)
+                    && self.take_over_run(sandbox, &row).await.is_err()
+                {
+                    self.lose(&row, "its record was lost");
+                }
+            }
+            // Its end is recorded, but the agent was not told to forget it.
+            Ok(Some(_)) if entry.ended => drop(agent.forget(&entry.run).await),
+            // It was told as lost: so be it.
+            Ok(Some(_)) => drop(agent.signal(&entry.run, SIGKILL, true).await),
+            Err(error) => {
+                tracing::warn!(run = entry.run, %error, "a run could not be looked up; it is left alone")
             }
         }
     }

@@ -2,6 +2,8 @@
 //! disk fills up; the database is damaged; the clock jumps; descriptors, processes and ports run out;
 //! callers come in crowds, go away, or do not read. What was acknowledged stays, nothing is half made.
 
+// Without failpoints there is nothing to drive.
+#![cfg(debug_assertions)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
 mod clock;

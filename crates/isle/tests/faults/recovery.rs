@@ -46,7 +46,14 @@ fn leave(ground: &mut Ground) -> Left {
         daemon.get(&format!("/v1/runs/{job}/logs?stream=stdout"))["stdout"]["text"] == "begun\n"
     });
     let dead = ground.agent("dead");
+    let half = ground.daemon.get("/v1/status?sandbox=half")["sandboxes"][0]["id"].clone();
     ground.daemon.kill();
+    // As it is before anybody was told of it.
+    let record = ground.daemon.home().state_dir().join("native/records").join(half.as_str().unwrap());
+    let told = std::fs::read_to_string(&record).unwrap();
+    let untold = told.replace("\"confirmed\":true", "\"confirmed\":false");
+    assert_ne!(told, untold);
+    std::fs::write(&record, untold).unwrap();
     kill(dead);
     let database = rusqlite::Connection::open(ground.daemon.home().state_dir().join("isle.db")).unwrap();
     for (name, state) in [("half", "creating"), ("going", "destroying")] {
