@@ -11,6 +11,7 @@ help:
 	@echo "make setup   what the tests need besides Rust: installs it as root, names it otherwise"
 	@echo "make fuzz    instrumented fuzzing of what reads strangers' bytes: TARGET=name SECONDS=number"
 	@echo "make containment   attack every tier and write the table of docs/containment.md"
+	@echo "make soak    everything at random while things go wrong; SEED=… MINUTES=…"
 	@echo "make bench   speed beside other sandboxes on this machine"
 
 .PHONY: setup
@@ -21,6 +22,7 @@ setup:
 test: setup
 	tests/leaks.sh note $(TARGET)/leaks
 	$(MAKE) rust-tests
+	tests/faults/release.sh
 	tests/conformance/run.sh
 	tests/conformance/inspector.sh $(ISLE)
 	tests/schema/run.sh $(ISLE)
@@ -38,6 +40,12 @@ rust-tests:
 .PHONY: containment
 containment: setup
 	tests/containment.sh $(ISLE)
+# A short one is among the tests; the same seed does the same operations.
+SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+MINUTES ?= 10
+.PHONY: soak
+soak:
+	ISLE_SOAK_SEED=$(SEED) ISLE_SOAK_MINUTES=$(MINUTES) cargo test -p isle --test soak -- --nocapture a_random_mix
 
 .PHONY: lint
 lint:

@@ -171,20 +171,25 @@ impl Server {
     ) -> Result<(), StepError> {
         let relative = Path::new(&request.path);
         let stays_below = relative.components().all(|part| matches!(part, Component::Normal(_)));
-        // SAFETY: this process has one thread.
-        let cloned = unsafe { clone_process(0, None) }.doing(|| "fork".into())?;
-        if let Cloned::Child = cloned {
+        let reply = || {
             let path = Path::new(berth::STATE).join(relative);
-            let reply = if stays_below && relative.components().next().is_some() {
+            if stays_below && relative.components().next().is_some() {
                 work(&path, request.ticket)
             } else {
                 ForkReply::Removed(Removed { ticket: request.ticket, errno: libc::EINVAL })
-            };
-            let status = i32::from(send(&self.control, &reply, None).is_err());
-            // SAFETY: ends this child at once; nothing of the parent's may run here.
-            unsafe { libc::_exit(status) };
+            }
+        };
+        // SAFETY: this process has one thread.
+        match unsafe { clone_process(0, None) } {
+            Ok(Cloned::Child) => {
+                let status = i32::from(send(&self.control, &reply(), None).is_err());
+                // SAFETY: ends this child at once; nothing of the parent's may run here.
+                unsafe { libc::_exit(status) }
+            }
+            Ok(Cloned::Parent { .. }) => Ok(()),
+            // Where no process can be had, others wait; removing may be what makes room.
+            Err(_) => send(&self.control, &reply(), None),
         }
-        Ok(())
     }
 
     /// Clones a sandbox. Whatever fails before the clone is told to the daemon here; whatever fails

@@ -225,6 +225,26 @@ pub trait Backend: Send + Sync + 'static {
     /// `known`. Called once at start. Returns what it removed, for the log.
     fn sweep<'a>(&'a self, known: &'a [SandboxId]) -> BoxFuture<'a, Result<Vec<String>>>;
 
+    /// A named sandbox is on record as running: from now on it is no longer half made, whatever a
+    /// record says that is put back to an earlier state.
+    fn confirm(&self, id: &SandboxId) -> Result<()> {
+        let _ = id;
+        Ok(())
+    }
+
+    /// Whether a sandbox was confirmed.
+    fn is_confirmed(&self, id: &SandboxId) -> bool {
+        let _ = id;
+        false
+    }
+
+    /// Named sandboxes of this backend that are none of `known`, with what they were made to be. An
+    /// engine takes those over that live, so that losing the records never ends a sandbox.
+    fn strays(&self, known: &[SandboxId]) -> Vec<(SandboxId, SandboxSpec)> {
+        let _ = known;
+        Vec::new()
+    }
+
     /// Begins to keep sandboxes of this spec ready, where the backend can.
     fn warm(&self, spec: &SandboxSpec);
 
@@ -242,6 +262,8 @@ pub enum Keep {
     Workspace,
     /// Nothing stays.
     Nothing,
+    /// The volume stays if it is older than the sandbox: nobody was told of this one.
+    WhatWasBefore,
 }
 
 /// One line of `isle doctor`.

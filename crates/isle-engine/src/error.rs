@@ -66,6 +66,7 @@ codes! {
     DaemonUnavailable "DAEMON_UNAVAILABLE" 503 true "The daemon does not run or does not answer.";
     VersionMismatch "VERSION_MISMATCH" 409 false "Client and daemon are of different versions.";
     StateTooNew "STATE_TOO_NEW" 500 false "The state directory was written by a newer version.";
+    StateDamaged "STATE_DAMAGED" 500 false "The state database is damaged, or not Isle's; nothing of it was touched.";
     ConfigInvalid "CONFIG_INVALID" 400 false "The configuration has an unknown key or a bad value.";
     Internal "INTERNAL" 500 true "Something failed that should not; the message says what.";
 }
@@ -96,6 +97,13 @@ impl Error {
     pub fn internal(message: impl std::fmt::Display) -> Self {
         Self::new(Code::Internal, message.to_string())
             .next("try again; if it happens again, `isle doctor` and the daemon's log tell more")
+    }
+
+    /// Says that something was done, and only its record is missing.
+    #[must_use]
+    pub(crate) fn unrecorded(mut self, done: &str) -> Self {
+        self.message = format!("{done}, but that could not be recorded: {}", self.message);
+        self
     }
 
     /// Adds a next step.

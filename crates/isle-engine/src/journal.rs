@@ -15,7 +15,7 @@ use crate::error::{Code, Error, Result};
 use crate::ops::shapes::RunState;
 use crate::pipeline::Stage;
 use crate::run::output::KeptOutput;
-use crate::run::{Finish, Run, lost_note};
+use crate::run::{Finish, Run, RunKind, lost_note};
 use crate::sandbox::{Sandbox, SandboxState, StoredSpec};
 use crate::values::{RunId, SandboxId, SandboxName};
 
@@ -115,42 +115,27 @@ impl Journal {
 
     /// A sandbox is about to be made.
     pub(crate) fn sandbox_creating(&self, sandbox: &Sandbox) -> Result<()> {
-        let stored = StoredSpec {
-            origin: sandbox.origin,
-            backend: sandbox.backend.name().to_owned(),
-            spec: sandbox.spec.clone(),
-        };
-        let (name, kind) = match sandbox.spec.lifetime {
-            Lifetime::Named => (Some(sandbox.name.to_string()), "named"),
-            Lifetime::OneShot => (None, "one_shot"),
-        };
-        let row = SandboxRow {
-            id: sandbox.id.to_string(),
-            name,
-            kind: kind.into(),
-            state: SandboxState::Creating.as_str().into(),
-            spec: serde_json::to_value(stored).map_err(Error::internal)?,
-            fingerprint: sandbox.fingerprint.clone(),
-            anchor: Value::Null,
-            containment: Value::Null,
-            created_at_ms: sandbox.created_at_ms,
-            last_used_ms: sandbox.created_at_ms,
-        };
+        let row = row_of(sandbox, SandboxState::Creating)?;
         self.store.insert_sandbox(&row).map_err(store_error)
     }
 
-    /// It is up, and can be found again by its anchor.
-    pub(crate) fn sandbox_running(&self, sandbox: &Sandbox, anchor: Value) -> Result<()> {
+    /// A living sandbox that no record spoke of.
+    pub(crate) fn sandbox_adopted(&self, sandbox: &Sandbox, anchor: Value, audit: &Audit) -> Result<()> {
         let containment = serde_json::to_value(sandbox.containment()).map_err(Error::internal)?;
-        self.change(
-            sandbox,
-            SandboxChange {
-                state: Some(SandboxState::Running.as_str().into()),
-                anchor: Some(anchor),
-                containment: Some(containment),
-                ..SandboxChange::default()
-            },
-        )
+        let row = SandboxRow { anchor, containment, ..row_of(sandbox, SandboxState::Running)? };
+        self.store.insert_sandbox_audited(&row, &audit.0).map_err(store_error)
+    }
+
+    /// It is up, and can be found again by its anchor.
+    pub(crate) fn sandbox_running(&self, sandbox: &Sandbox, anchor: Value, audit: &Audit) -> Result<()> {
+        let containment = serde_json::to_value(sandbox.containment()).map_err(Error::internal)?;
+        let change = SandboxChange {
+            state: Some(SandboxState::Running.as_str().into()),
+            anchor: Some(anchor),
+            containment: Some(containment),
+            ..SandboxChange::default()
+        };
+        self.store.update_sandbox_audited(sandbox.id.as_str(), change, &audit.0).map_err(store_error)
     }
 
     /// It is about to be removed.
@@ -163,10 +148,11 @@ impl Journal {
     }
 
     /// It died. Not being able to say so is logged only: the next start finds out again.
-    pub(crate) fn sandbox_failed(&self, sandbox: &Sandbox) {
+    pub(crate) fn sandbox_failed(&self, sandbox: &Sandbox, what: &str) {
         let change =
             SandboxChange { state: Some(SandboxState::Failed.as_str().into()), ..SandboxChange::default() };
-        if let Err(error) = self.change(sandbox, change) {
+        let audit = Audit::lifecycle(&Actor::engine(), "sandbox_failed", sandbox, what);
+        if let Err(error) = self.store.update_sandbox_audited(sandbox.id.as_str(), change, &audit.0) {
             tracing::warn!(sandbox = %sandbox.name, %error, "the failure of a sandbox could not be recorded");
         }
     }
@@ -177,13 +163,13 @@ impl Journal {
         self.change(sandbox, change)
     }
 
-    /// Nothing of it is left.
-    pub(crate) fn sandbox_removed(&self, sandbox: &Sandbox) -> Result<()> {
-        self.forget_sandbox(&sandbox.id)
-    }
-
-    pub(crate) fn forget_sandbox(&self, id: &SandboxId) -> Result<()> {
-        self.store.remove_sandbox(id.as_str()).map_err(store_error)
+    /// Nothing of it is left. One that was never told to anybody leaves no audit row either.
+    pub(crate) fn forget_sandbox(&self, id: &SandboxId, audit: Option<&Audit>) -> Result<()> {
+        let forgotten = match audit {
+            Some(audit) => self.store.remove_sandbox_audited(id.as_str(), &audit.0),
+            None => self.store.remove_sandbox(id.as_str()),
+        };
+        forgotten.map_err(store_error)
     }
 
     fn change(&self, sandbox: &Sandbox, change: SandboxChange) -> Result<()> {
@@ -207,6 +193,26 @@ impl Journal {
             ..RunRow::default()
         };
         self.store.begin_run(&row).map_err(store_error)
+    }
+
+    /// A run somebody began in a sandbox before its record was lost.
+    pub(crate) fn adopt_run(&self, sandbox: &Sandbox, run: &str) -> Result<RunRow> {
+        let actor = Actor::engine();
+        let row = RunRow {
+            id: run.to_owned(),
+            sandbox_id: sandbox.id.to_string(),
+            sandbox_name: Some(sandbox.name.to_string()),
+            door: actor.door,
+            actor: actor.name,
+            kind: RunKind::Exec.as_str().into(),
+            command: "(its record was lost)".into(),
+            started_at_ms: wall_clock_ms(),
+            state: RunState::Running.as_str().into(),
+            violations: Value::Array(Vec::new()),
+            ..RunRow::default()
+        };
+        self.store.begin_run(&row).map_err(store_error)?;
+        Ok(row)
     }
 
     /// It has ended: its record, its output and its audit row, all or nothing.
@@ -292,11 +298,13 @@ impl Journal {
         Ok((stdout, stderr))
     }
 
-    /// Puts a row on record. Not being able to is logged: what it tells of has already happened.
-    pub(crate) fn audit(&self, audit: &Audit) {
-        if let Err(error) = self.store.append_audit(&audit.0) {
+    /// Puts a row on record. What it tells of has already happened, so a caller who is told of it must
+    /// also be told when there is no record.
+    pub(crate) fn audit(&self, audit: &Audit) -> Result<()> {
+        self.store.append_audit(&audit.0).map(drop).map_err(|error| {
             tracing::error!(action = %audit.0.action, %error, "an audit row could not be written");
-        }
+            store_error(error)
+        })
     }
 
     /// Counts ended runs, and now and then drops the oldest.
@@ -312,6 +320,30 @@ impl Journal {
             tracing::warn!(%error, "old runs could not be removed");
         }
     }
+}
+
+fn row_of(sandbox: &Sandbox, state: SandboxState) -> Result<SandboxRow> {
+    let stored = StoredSpec {
+        origin: sandbox.origin,
+        backend: sandbox.backend.name().to_owned(),
+        spec: sandbox.spec.clone(),
+    };
+    let (name, kind) = match sandbox.spec.lifetime {
+        Lifetime::Named => (Some(sandbox.name.to_string()), "named"),
+        Lifetime::OneShot => (None, "one_shot"),
+    };
+    Ok(SandboxRow {
+        id: sandbox.id.to_string(),
+        name,
+        kind: kind.into(),
+        state: state.as_str().into(),
+        spec: serde_json::to_value(stored).map_err(Error::internal)?,
+        fingerprint: sandbox.fingerprint.clone(),
+        anchor: Value::Null,
+        containment: Value::Null,
+        created_at_ms: sandbox.created_at_ms,
+        last_used_ms: sandbox.created_at_ms,
+    })
 }
 
 /// The state of a stored run.

@@ -21,6 +21,11 @@ pub use context::{CallContext, Door};
 pub use engine::{Engine, EngineConfig};
 pub use error::{Code, Error, Result};
 
+/// A failpoint whose error is one of ours.
+fn failpoint(point: isle_fail::Point) -> Result<()> {
+    isle_fail::fail(point).map_err(Error::internal)
+}
+
 // What these locks guard is changed in single steps, so a panic elsewhere leaves it whole.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -15,6 +16,10 @@ use crate::engine::EngineConfig;
 use crate::error::{Code, Error, Result};
 use crate::journal::{Actor, Journal};
 use crate::run::{Finish, Input, Place, Plan, Program, Run, check_environment};
+
+/// How often an end is recorded again before it is told without a record.
+const INSIST: u32 = 3;
+const INSIST_PAUSE: Duration = Duration::from_millis(100);
 
 /// Commands that may run at once, and calls that may wait for their turn.
 #[derive(Debug, Clone, Copy)]
@@ -171,9 +176,12 @@ pub(crate) struct Signed(Passage, Finish);
 /// What it must not say is masked.
 #[derive(Debug)]
 pub(crate) struct Masked(Passage, Finish);
-/// Its end is recorded: it may be told.
+/// Its end is recorded, or was tried to be: it may be told.
 #[derive(Debug)]
-pub(crate) struct Audited(Finish);
+pub(crate) struct Audited(Finish, Option<Unrecorded>);
+/// An end that could not be recorded yet.
+#[derive(Debug)]
+pub(crate) struct Unrecorded(Actor, Vec<Stage>, Finish);
 
 /// Waits for a turn, in a line of bounded length.
 pub(crate) async fn admit(admission: &Admission, context: &CallContext) -> Result<Admitted> {
@@ -276,18 +284,41 @@ pub(crate) fn mask(Signed(passage, finish): Signed) -> Masked {
 /// Records the end and its audit row in one transaction.
 pub(crate) fn audit(Masked(passage, mut finish): Masked, journal: &Journal, run: &Run) -> Audited {
     let passage = passage.pass(Stage::Audit);
-    if let Err(error) = journal.finish_run(run, &finish, &passage.actor, &passage.stages) {
-        tracing::error!(run = %run.id, %error, "the end of a run could not be recorded");
-        let note = format!("this end could not be recorded: {}", error.message);
-        finish.note = Some(finish.note.map_or(note.clone(), |before| format!("{before}; {note}")));
-    }
-    Audited(finish)
+    let recorded = journal.finish_run(run, &finish, &passage.actor, &passage.stages);
+    let Err(error) = recorded else { return Audited(finish, None) };
+    tracing::error!(run = %run.id, %error, "the end of a run could not be recorded; it is tried again");
+    let unrecorded = Unrecorded(passage.actor, passage.stages, finish.clone());
+    let note = format!("this end could not be recorded yet: {}", error.message);
+    finish.note = Some(finish.note.map_or(note.clone(), |before| format!("{before}; {note}")));
+    Audited(finish, Some(unrecorded))
 }
 
 impl Audited {
-    /// What may be told now.
-    pub(crate) fn into_finish(self) -> Finish {
-        self.0
+    /// Tries again for a moment when the end could not be recorded: what is told should be on record.
+    pub(crate) async fn insist(self, journal: &Journal, run: &Run) -> Self {
+        let Self(finish, Some(unrecorded)) = self else { return self };
+        for _ in 0..INSIST {
+            tokio::time::sleep(INSIST_PAUSE).await;
+            if unrecorded.record(journal, run) {
+                return Self(unrecorded.2, None);
+            }
+        }
+        Self(finish, Some(unrecorded))
+    }
+}
+
+impl Unrecorded {
+    /// Tries once more; tells whether it is recorded now.
+    pub(crate) fn record(&self, journal: &Journal, run: &Run) -> bool {
+        let Self(actor, stages, finish) = self;
+        journal.finish_run(run, finish, actor, stages).is_ok()
+    }
+}
+
+impl Audited {
+    /// What may be told now, and what is still to be recorded.
+    pub(crate) fn into_parts(self) -> (Finish, Option<Unrecorded>) {
+        (self.0, self.1)
     }
 }
 

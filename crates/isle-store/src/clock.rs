@@ -6,10 +6,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Milliseconds since the epoch, as the wall clock has it.
 #[must_use]
 pub fn wall_clock_ms() -> i64 {
-    match SystemTime::now().duration_since(UNIX_EPOCH) {
+    let now = match SystemTime::now().duration_since(UNIX_EPOCH) {
         Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
         Err(before) => i64::try_from(before.duration().as_millis()).map_or(i64::MIN, |millis| -millis),
-    }
+    };
+    now.saturating_add(isle_fail::wall_clock_shift_ms())
 }
 
 /// Milliseconds since this machine booted, time asleep included. Never goes back, and setting the wall

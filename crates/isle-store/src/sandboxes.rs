@@ -1,9 +1,10 @@
 //! The journal of sandboxes: a row is written before anything is made and removed after everything is
 //! gone, so that a crash at any point leaves a trace to finish or to undo.
 
-use rusqlite::{Row, ToSql, params};
+use rusqlite::{Connection, Row, ToSql, params};
 use serde_json::Value;
 
+use crate::audit::{AuditEntry, append};
 use crate::error::{StoreError, violates_unique};
 use crate::rows::{SandboxChange, SandboxRow};
 use crate::store::Store;
@@ -12,90 +13,51 @@ impl Store {
     /// Records a sandbox that is about to be made. At most one sandbox of a name is `creating` or
     /// `running`.
     pub fn insert_sandbox(&self, row: &SandboxRow) -> Result<(), StoreError> {
-        check_kind(&row.kind)?;
-        check_state(&row.state)?;
-        let (spec, anchor, containment) =
-            (row.spec.to_string(), row.anchor.to_string(), row.containment.to_string());
+        self.write(|writer| insert(&writer.connection, row))
+    }
+
+    /// Records a sandbox that was found, together with an audit row.
+    pub fn insert_sandbox_audited(&self, row: &SandboxRow, audit: &AuditEntry) -> Result<(), StoreError> {
         self.write(|writer| {
-            let mut statement = writer.connection.prepare_cached(
-                "INSERT INTO sandboxes (id, name, kind, state, spec, fingerprint, anchor, containment,
-                     created_at_ms, last_used_ms)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-            )?;
-            let inserted = statement.execute(params![
-                row.id,
-                row.name,
-                row.kind,
-                row.state,
-                spec,
-                row.fingerprint,
-                anchor,
-                containment,
-                row.created_at_ms,
-                row.last_used_ms,
-            ]);
-            match inserted {
-                Ok(_) => Ok(()),
-                Err(error) if violates_unique(&error, "sandboxes.name") => {
-                    Err(StoreError::NameTaken { name: row.name.clone().unwrap_or_default() })
-                }
-                Err(error) if violates_unique(&error, "sandboxes.id") => {
-                    Err(StoreError::DuplicateId { id: row.id.clone() })
-                }
-                Err(error) => Err(error.into()),
-            }
+            writer.transaction(|connection, draft| {
+                insert(connection, row)?;
+                append(connection, draft, audit).map(drop)
+            })
         })
     }
 
     /// Changes a sandbox's record.
     pub fn update_sandbox(&self, id: &str, change: SandboxChange) -> Result<(), StoreError> {
-        if let Some(state) = &change.state {
-            check_state(state)?;
-        }
-        let anchor = change.anchor.as_ref().map(Value::to_string);
-        let containment = change.containment.as_ref().map(Value::to_string);
-        // Only the columns that change are named: naming `state` would touch its index as well.
-        let fields: [(&str, Option<&dyn ToSql>); 4] = [
-            ("state", change.state.as_ref().map(|value| value as &dyn ToSql)),
-            ("anchor", anchor.as_ref().map(|value| value as &dyn ToSql)),
-            ("containment", containment.as_ref().map(|value| value as &dyn ToSql)),
-            ("last_used_ms", change.last_used_ms.as_ref().map(|value| value as &dyn ToSql)),
-        ];
-        let mut assignments = vec!["id = ?1".to_owned()];
-        let mut values: Vec<&dyn ToSql> = vec![&id];
-        for (column, value) in fields {
-            if let Some(value) = value {
-                values.push(value);
-                assignments.push(format!("{column} = ?{}", values.len()));
-            }
-        }
-        if values.len() > 1 {
-            assignments.remove(0);
-        }
-        let text = format!("UPDATE sandboxes SET {} WHERE id = ?1", assignments.join(", "));
+        self.write(|writer| update(&writer.connection, id, &change))
+    }
+
+    /// Changes a sandbox's record and puts an audit row on record: both, or nothing.
+    pub fn update_sandbox_audited(
+        &self,
+        id: &str,
+        change: SandboxChange,
+        audit: &AuditEntry,
+    ) -> Result<(), StoreError> {
         self.write(|writer| {
-            let updated = writer.connection.prepare_cached(&text)?.execute(values.as_slice());
-            match updated {
-                Ok(0) => Err(StoreError::SandboxNotFound { id: id.to_owned() }),
-                Ok(_) => Ok(()),
-                Err(error) if violates_unique(&error, "sandboxes.name") => {
-                    let name = writer.connection.query_row(
-                        "SELECT name FROM sandboxes WHERE id = ?1",
-                        params![id],
-                        |row| row.get(0),
-                    )?;
-                    Err(StoreError::NameTaken { name })
-                }
-                Err(error) => Err(error.into()),
-            }
+            writer.transaction(|connection, draft| {
+                update(connection, id, &change)?;
+                append(connection, draft, audit).map(drop)
+            })
         })
     }
 
     /// Forgets a sandbox. Forgetting one that is not recorded is fine: a crash may come between.
     pub fn remove_sandbox(&self, id: &str) -> Result<(), StoreError> {
+        self.write(|writer| remove(&writer.connection, id))
+    }
+
+    /// Forgets a sandbox and puts an audit row on record: both, or nothing.
+    pub fn remove_sandbox_audited(&self, id: &str, audit: &AuditEntry) -> Result<(), StoreError> {
         self.write(|writer| {
-            writer.connection.prepare_cached("DELETE FROM sandboxes WHERE id = ?1")?.execute(params![id])?;
-            Ok(())
+            writer.transaction(|connection, draft| {
+                remove(connection, id)?;
+                append(connection, draft, audit).map(drop)
+            })
         })
     }
 
@@ -115,6 +77,81 @@ impl Store {
             Ok(sandboxes)
         })
     }
+}
+
+fn insert(connection: &Connection, row: &SandboxRow) -> Result<(), StoreError> {
+    check_kind(&row.kind)?;
+    check_state(&row.state)?;
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO sandboxes (id, name, kind, state, spec, fingerprint, anchor, containment,
+             created_at_ms, last_used_ms)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+    )?;
+    let inserted = statement.execute(params![
+        row.id,
+        row.name,
+        row.kind,
+        row.state,
+        row.spec.to_string(),
+        row.fingerprint,
+        row.anchor.to_string(),
+        row.containment.to_string(),
+        row.created_at_ms,
+        row.last_used_ms,
+    ]);
+    match inserted {
+        Ok(_) => Ok(()),
+        Err(error) if violates_unique(&error, "sandboxes.name") => {
+            Err(StoreError::NameTaken { name: row.name.clone().unwrap_or_default() })
+        }
+        Err(error) if violates_unique(&error, "sandboxes.id") => {
+            Err(StoreError::DuplicateId { id: row.id.clone() })
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn update(connection: &Connection, id: &str, change: &SandboxChange) -> Result<(), StoreError> {
+    if let Some(state) = &change.state {
+        check_state(state)?;
+    }
+    let anchor = change.anchor.as_ref().map(Value::to_string);
+    let containment = change.containment.as_ref().map(Value::to_string);
+    // Only the columns that change are named: naming `state` would touch its index as well.
+    let fields: [(&str, Option<&dyn ToSql>); 4] = [
+        ("state", change.state.as_ref().map(|value| value as &dyn ToSql)),
+        ("anchor", anchor.as_ref().map(|value| value as &dyn ToSql)),
+        ("containment", containment.as_ref().map(|value| value as &dyn ToSql)),
+        ("last_used_ms", change.last_used_ms.as_ref().map(|value| value as &dyn ToSql)),
+    ];
+    let mut assignments = vec!["id = ?1".to_owned()];
+    let mut values: Vec<&dyn ToSql> = vec![&id];
+    for (column, value) in fields {
+        if let Some(value) = value {
+            values.push(value);
+            assignments.push(format!("{column} = ?{}", values.len()));
+        }
+    }
+    if values.len() > 1 {
+        assignments.remove(0);
+    }
+    let text = format!("UPDATE sandboxes SET {} WHERE id = ?1", assignments.join(", "));
+    match connection.prepare_cached(&text)?.execute(values.as_slice()) {
+        Ok(0) => Err(StoreError::SandboxNotFound { id: id.to_owned() }),
+        Ok(_) => Ok(()),
+        Err(error) if violates_unique(&error, "sandboxes.name") => {
+            let name =
+                connection
+                    .query_row("SELECT name FROM sandboxes WHERE id = ?1", params![id], |row| row.get(0))?;
+            Err(StoreError::NameTaken { name })
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn remove(connection: &Connection, id: &str) -> Result<(), StoreError> {
+    connection.prepare_cached("DELETE FROM sandboxes WHERE id = ?1")?.execute(params![id])?;
+    Ok(())
 }
 
 fn sandbox(row: &Row<'_>) -> Result<SandboxRow, StoreError> {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use isle_fail::Point;
 use rusqlite::Connection;
 
 use crate::checkpoint::{Checkpointer, Gauge};
@@ -53,7 +54,14 @@ impl Store {
         &self,
         change: impl FnOnce(&mut Writer) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let outcome = change(&mut self.inner.shared.writer());
+        let mut writer = self.inner.shared.writer();
+        let outcome = isle_fail::fail(Point::StoreBegins)
+            .map_err(|error| StoreError::io("write", &self.inner.shared.path, error))
+            .and_then(|()| change(&mut writer));
+        if outcome.is_ok() {
+            isle_fail::pass(Point::StoreCommitted);
+        }
+        drop(writer);
         if matches!(outcome, Err(StoreError::Full)) {
             self.inner.shared.gauge.reclaim();
         }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
+use isle_fail::Point;
 use isle_store::Store;
 use isle_wire::{GuestUser, Stat, TerminalSize};
 use serde_json::{Value, json};
@@ -21,6 +22,7 @@ use crate::agent::FileToWrite;
 use crate::backend::{Backend, Limits, Offer, Tier};
 use crate::context::{CallContext, Door};
 use crate::error::Result;
+use crate::failpoint;
 use crate::journal::{Audit, Journal};
 use crate::ops::Registry;
 use crate::ops::shapes::RunResult;
@@ -295,9 +297,12 @@ impl Engine {
         let sandbox = self.inner.ensure(&context, &sandbox).await?;
         let file = FileToWrite { path: path.clone(), mode, append: false, body };
         let sizes = sandbox.agent()?.write_files(user, vec![file]).await?;
+        failpoint(Point::WriteDone)?;
         let size = sizes.first().copied().unwrap_or(0);
         let detail = json!({ "files": [{ "path": path, "size": size }] });
-        self.inner.journal.audit(&Audit::files(&context, "write_files", &sandbox, detail));
+        let audit = Audit::files(&context, "write_files", &sandbox, detail);
+        self.inner.journal.audit(&audit).map_err(|error| error.unrecorded("the file was written"))?;
+        isle_fail::pass(Point::WriteAudited);
         Ok(size)
     }
 

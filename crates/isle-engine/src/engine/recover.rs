@@ -4,15 +4,19 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream;
-use isle_store::{RunRow, SandboxRow};
+use isle_fail::Point;
+use isle_store::{RunRow, SandboxRow, wall_clock_ms};
+use isle_wire::RunEntry;
 
 use super::Inner;
 use crate::agent::ExecInput;
-use crate::backend::{Backend, Found, Keep};
+use crate::backend::{Backend, Found, Keep, SandboxSpec};
 use crate::error::{Error, Result};
+use crate::failpoint;
 use crate::journal::{Actor, Audit, store_error};
 use crate::pipeline::Validated;
 use crate::run::{Job, Run, RunKind};
@@ -21,6 +25,10 @@ use crate::values::{RunId, SandboxId, SandboxName};
 
 /// Sandboxes looked at side by side.
 const AT_ONCE: usize = 16;
+/// How often a sandbox is asked for before it counts as dead, and the pause between.
+const TRIES: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(250);
+const SIGKILL: i32 = 9;
 
 impl Inner {
     pub(super) async fn recover(self: &Arc<Self>) -> Result<()> {
@@ -36,11 +44,16 @@ impl Inner {
                 self.recover_sandbox(row, runs)
             })
             .collect();
-        let known: Vec<SandboxId> =
+        let mut known: Vec<SandboxId> =
             stream::iter(work).buffer_unordered(AT_ONCE).filter_map(|kept| async { kept }).collect().await;
         // Runs of sandboxes nobody remembers.
         for run in unfinished.into_values().flatten() {
             self.lose(&run, "its sandbox disappeared");
+        }
+        for backend in &self.backends {
+            for (id, spec) in backend.strays(&known) {
+                known.extend(self.adopt(backend, id, spec).await);
+            }
         }
         for backend in &self.backends {
             match backend.sweep(&known).await {
@@ -68,14 +81,16 @@ impl Inner {
         };
         let outcome = match (row.kind.as_str(), row.state.as_str()) {
             ("named", "running" | "failed") => self.take_over(&id, &row, &runs).await,
-            (_, state) => {
-                let why = if row.kind == "named" {
-                    "it was being made or removed when the daemon died"
-                } else {
-                    "the daemon died"
-                };
+            // A record that was put back to an earlier state, by damage or by hand.
+            ("named", "creating") if self.backends.iter().any(|backend| backend.is_confirmed(&id)) => {
+                self.take_over(&id, &row, &runs).await
+            }
+            ("named", state @ ("creating" | "destroying")) => {
+                let why = "it was being made or removed when the daemon died";
                 self.undo(&id, &row, state, &runs, why).await.map(|()| None)
             }
+            ("one_shot", state) => self.undo(&id, &row, state, &runs, "the daemon died").await.map(|()| None),
+            (kind, state) => Err(Error::internal(format!("its record says {kind:?}, {state:?}"))),
         };
         match outcome {
             Ok(kept) => kept,
@@ -84,8 +99,22 @@ impl Inner {
                 for run in &runs {
                     self.lose(run, "the daemon died");
                 }
+                self.leave_for_later(&id, &row);
                 Some(id)
             }
+        }
+    }
+
+    /// What could not be removed now is removed by the next call for that name.
+    fn leave_for_later(&self, id: &SandboxId, row: &SandboxRow) {
+        if !matches!(row.state.as_str(), "creating" | "destroying") {
+            return;
+        }
+        let Some(Ok(name)) = row.name.as_deref().map(str::parse::<SandboxName>) else { return };
+        if let Ok((backend, stored)) = self.backend_of(row) {
+            let sandbox = Sandbox::new(id.clone(), name, stored, backend, row.created_at_ms);
+            sandbox.set_state(SandboxState::Destroying);
+            self.fleet.put(Arc::new(sandbox));
         }
     }
 
@@ -101,7 +130,12 @@ impl Inner {
         for run in runs {
             self.lose(run, why);
         }
-        let keep = if row.kind == "named" { Keep::Workspace } else { Keep::Nothing };
+        let half_made = state == SandboxState::Creating.as_str();
+        let keep = match row.kind.as_str() {
+            "named" if half_made => Keep::WhatWasBefore,
+            "named" => Keep::Workspace,
+            _ => Keep::Nothing,
+        };
         match self.backend_of(row) {
             Ok((backend, _)) => backend.destroy(id, keep).await?,
             Err(_) => {
@@ -110,12 +144,11 @@ impl Inner {
                 }
             }
         }
-        self.journal.forget_sandbox(id)?;
-        if row.kind == "named" {
-            let action =
-                if state == SandboxState::Creating.as_str() { "undo_create" } else { "finish_destroy" };
-            self.journal.audit(&Audit::stored(action, row, "half done when the daemon died"));
-        }
+        failpoint(Point::RecoverUndone)?;
+        let action = if half_made { "undo_create" } else { "finish_destroy" };
+        let audit = Audit::stored(action, row, "half done when the daemon died");
+        self.journal.forget_sandbox(id, (row.kind == "named").then_some(&audit))?;
+        isle_fail::pass(Point::RecoverUndoForgotten);
         Ok(())
     }
 
@@ -127,34 +160,34 @@ impl Inner {
     ) -> Result<Option<SandboxId>> {
         let (backend, stored) = self.backend_of(row)?;
         let name: SandboxName = row.name.as_deref().unwrap_or(&row.id).parse()?;
-        let sandbox =
-            Arc::new(Sandbox::new(id.clone(), name.clone(), stored, Arc::clone(&backend), row.created_at_ms));
-        let found = if row.state == SandboxState::Failed.as_str() {
-            Found::Dead
+        let incarnation = || {
+            let (id, name) = (id.clone(), name.clone());
+            Arc::new(Sandbox::new(id, name, stored.clone(), Arc::clone(&backend), row.created_at_ms))
+        };
+        let reached = if row.state == SandboxState::Failed.as_str() {
+            None
         } else {
-            // Whoever cannot be spoken to is of no use to anybody: the next call builds it anew.
-            backend.reconnect(id, &sandbox.spec, &row.anchor).await.unwrap_or_else(|error| {
+            self.reach(&incarnation, &row.anchor).await.unwrap_or_else(|error| {
+                // Whoever cannot be spoken to is of no use to anybody: the next call builds it anew.
                 tracing::warn!(sandbox = %name, %error, "the sandbox could not be taken over");
-                Found::Dead
+                None
             })
         };
-        let alive = match found {
-            Found::Alive(created) => match self.connect(&sandbox, created, Made::Earlier).await {
-                Ok(()) => true,
-                Err(error) => {
-                    tracing::warn!(sandbox = %name, %error, "the sandbox's agent did not answer");
-                    false
-                }
-            },
-            Found::Dead => false,
-        };
-        if alive {
+        if let Some((sandbox, anchor)) = reached {
             self.note_drift(&sandbox)?;
+            if row.state == SandboxState::Creating.as_str() {
+                let audit =
+                    Audit::lifecycle(&Actor::engine(), "adopt_sandbox", &sandbox, "its record was too old");
+                self.journal.sandbox_running(&sandbox, anchor, &audit)?;
+            }
+            sandbox.set_state(SandboxState::Running);
             self.fleet.put(Arc::clone(&sandbox));
             self.take_over_runs(&sandbox, runs).await;
+            isle_fail::pass(Point::RecoverRunsTaken);
             tracing::info!(sandbox = %name, runs = runs.len(), "took the sandbox over");
             return Ok(Some(id.clone()));
         }
+        let sandbox = incarnation();
         if let Ok(Some(containment)) = serde_json::from_value(row.containment.clone()) {
             sandbox.set_containment(containment);
         }
@@ -163,16 +196,86 @@ impl Inner {
             self.lose(run, "the sandbox died");
         }
         if row.state != SandboxState::Failed.as_str() {
-            self.journal.sandbox_failed(&sandbox);
-            self.journal.audit(&Audit::lifecycle(
-                &Actor::engine(),
-                "sandbox_failed",
-                &sandbox,
-                "it was dead when the daemon started",
-            ));
+            self.journal.sandbox_failed(&sandbox, "it was dead when the daemon started");
+            isle_fail::pass(Point::RecoverFailureRecorded);
         }
         self.fleet.put(sandbox);
         Ok(Some(id.clone()))
+    }
+
+    /// Speaks to a sandbox an earlier engine made; `None` when it is dead. An error on the way is not
+    /// yet its death: it is tried again.
+    async fn reach(
+        self: &Arc<Self>,
+        incarnation: &(impl Fn() -> Arc<Sandbox> + Sync),
+        anchor: &serde_json::Value,
+    ) -> Result<Option<(Arc<Sandbox>, serde_json::Value)>> {
+        let mut tries = 1;
+        loop {
+            let sandbox = incarnation();
+            let reached = async {
+                let found = sandbox.backend.reconnect(&sandbox.id, &sandbox.spec, anchor).await?;
+                let Found::Alive(created) = found else { return Ok(None) };
+                let anchor = created.anchor.clone();
+                self.connect(&sandbox, created, Made::Earlier).await?;
+                failpoint(Point::RecoverConnected)?;
+                Ok(Some((Arc::clone(&sandbox), anchor)))
+            };
+            match reached.await {
+                Err(error) if tries < TRIES => {
+                    tracing::warn!(sandbox = %sandbox.name, %error, "the sandbox did not answer; trying again");
+                    tries += 1;
+                    tokio::time::sleep(PAUSE).await;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Takes a living sandbox over that no record speaks of: the database was lost or is an old copy.
+    /// Returns its id when it must stay.
+    async fn adopt(
+        self: &Arc<Self>,
+        backend: &Arc<dyn Backend>,
+        id: SandboxId,
+        spec: SandboxSpec,
+    ) -> Option<SandboxId> {
+        let name = spec.volume.clone()?;
+        let recorded = self.fleet.get(&name);
+        if recorded.as_ref().is_some_and(|sandbox| sandbox.state() == SandboxState::Running) {
+            return None;
+        }
+        let stored = StoredSpec { origin: Origin::Explicit, backend: backend.name().to_owned(), spec };
+        let incarnation = || {
+            let (id, name) = (id.clone(), name.clone());
+            Arc::new(Sandbox::new(id, name, stored.clone(), Arc::clone(backend), wall_clock_ms()))
+        };
+        let (sandbox, anchor) = match self.reach(&incarnation, &serde_json::Value::Null).await {
+            Ok(reached) => reached?,
+            Err(error) => {
+                tracing::warn!(sandbox = %name, %error, "a sandbox without a record did not answer; it is left alone");
+                return Some(id);
+            }
+        };
+        if let Some(recorded) = recorded {
+            // Another incarnation that died, of which less is left than of this one.
+            let audit = Audit::lifecycle(&Actor::engine(), "replace_sandbox", &recorded, "another one lives");
+            if let Err(error) = self.remove_incarnation(&recorded, Keep::Workspace, &audit).await {
+                tracing::warn!(sandbox = %name, %error, "a dead sandbox is in the way of a living one");
+                return Some(id);
+            }
+        }
+        let audit = Audit::lifecycle(&Actor::engine(), "adopt_sandbox", &sandbox, "its record was lost");
+        if let Err(error) = self.journal.sandbox_adopted(&sandbox, anchor, &audit) {
+            tracing::warn!(sandbox = %name, %error, "a sandbox without a record could not be recorded; it is left alone");
+            return Some(id);
+        }
+        isle_fail::pass(Point::RecoverAdopted);
+        sandbox.set_state(SandboxState::Running);
+        self.fleet.put(Arc::clone(&sandbox));
+        self.take_over_runs(&sandbox, &[]).await;
+        tracing::warn!(sandbox = %name, "took a sandbox over whose record was lost");
+        Some(id)
     }
 
     /// A sandbox made from the configuration follows it: it is made anew when nothing runs in it.
@@ -205,11 +308,30 @@ impl Inner {
                 self.lose(row, "the daemon died");
             }
         }
-        // Runs whose end is recorded, but which the agent was not told to forget.
-        for entry in known {
-            let ours = rows.iter().any(|row| row.id == entry.run);
-            if let (false, true, Ok(agent)) = (ours, entry.ended, sandbox.agent()) {
-                agent.forget(&entry.run).await.ok();
+        for entry in known.iter().filter(|entry| !rows.iter().any(|row| row.id == entry.run)) {
+            self.take_in_run(sandbox, entry).await;
+        }
+    }
+
+    /// A run the agent knows and no open record speaks of.
+    async fn take_in_run(self: &Arc<Self>, sandbox: &Arc<Sandbox>, entry: &RunEntry) {
+        let Ok(id) = entry.run.parse::<RunId>() else { return };
+        let Ok(agent) = sandbox.agent() else { return };
+        match self.journal.run(&id) {
+            // Its record was lost.
+            Ok(None) => {
+                if let Ok(row) = self.journal.adopt_run(sandbox, &entry.run)
+                    && self.take_over_run(sandbox, &row).await.is_err()
+                {
+                    self.lose(&row, "its record was lost");
+                }
+            }
+            // Its end is recorded, but the agent was not told to forget it.
+            Ok(Some(_)) if entry.ended => drop(agent.forget(&entry.run).await),
+            // It was told as lost: so be it.
+            Ok(Some(_)) => drop(agent.signal(&entry.run, SIGKILL, true).await),
+            Err(error) => {
+                tracing::warn!(run = entry.run, %error, "a run could not be looked up; it is left alone")
             }
         }
     }
@@ -251,6 +373,7 @@ impl Inner {
         if let Err(error) = self.journal.run_lost(row, why) {
             tracing::warn!(run = row.id, %error, "the loss of a run could not be recorded");
         }
+        isle_fail::pass(Point::RecoverRunLost);
     }
 
     fn backend_of(&self, row: &SandboxRow) -> Result<(Arc<dyn Backend>, StoredSpec)> {

@@ -1,5 +1,6 @@
 //! `remove_file`: a file, or a tree.
 
+use isle_fail::Point;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -9,6 +10,7 @@ use super::{Effect, Method, Operation, Route, Toolset};
 use crate::context::CallContext;
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::failpoint;
 use crate::journal::Audit;
 use crate::values::{GuestPath, SandboxName};
 
@@ -48,8 +50,11 @@ impl Operation for RemoveFile {
         let recursive = input.recursive.unwrap_or(false);
         let user = input.user.unwrap_or_default().into();
         sandbox.agent()?.remove(&input.path, user, recursive).await?;
+        failpoint(Point::RemoveDone)?;
         let detail = json!({ "path": input.path, "recursive": recursive });
-        engine.inner.journal.audit(&Audit::files(&context, Self::NAME, &sandbox, detail));
+        let audit = Audit::files(&context, Self::NAME, &sandbox, detail);
+        engine.inner.journal.audit(&audit).map_err(|error| error.unrecorded("the file was removed"))?;
+        isle_fail::pass(Point::RemoveAudited);
         Ok(Output { removed: input.path })
     }
 }

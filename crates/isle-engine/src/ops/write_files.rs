@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use isle_fail::Point;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -13,6 +14,7 @@ use crate::agent::FileToWrite;
 use crate::context::CallContext;
 use crate::engine::Engine;
 use crate::error::{Code, Error, Result};
+use crate::failpoint;
 use crate::journal::Audit;
 use crate::values::{GuestPath, SandboxName};
 
@@ -129,14 +131,12 @@ impl Operation for WriteFiles {
         }
         let sandbox = engine.inner.ensure(&context, &sandbox_or_default(input.sandbox)).await?;
         let sizes = sandbox.agent()?.write_files(input.user.unwrap_or_default().into(), to_write).await?;
+        failpoint(Point::WriteDone)?;
         let written: Vec<Written> =
             paths.into_iter().zip(sizes).map(|(path, size)| Written { path, size }).collect();
-        engine.inner.journal.audit(&Audit::files(
-            &context,
-            Self::NAME,
-            &sandbox,
-            json!({ "files": written }),
-        ));
+        let audit = Audit::files(&context, Self::NAME, &sandbox, json!({ "files": written }));
+        engine.inner.journal.audit(&audit).map_err(|error| error.unrecorded("the files were written"))?;
+        isle_fail::pass(Point::WriteAudited);
         Ok(Output { written })
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::OptionFuture;
-use isle_wire::{ExecEvent, ExecRequest, Frame, Request, Stream, read_frame, write_message};
+use isle_fail::Point;
+use isle_wire::{ExecEvent, ExecRequest, Frame, FrameError, Request, Stream, read_frame, write_message};
 use tokio::io::{AsyncRead, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -18,7 +19,7 @@ use super::{Ending, Run};
 use crate::agent::{ExecInput, broken, forward_input, gone};
 use crate::engine::{Inner, SessionEvent};
 use crate::error::Error;
-use crate::pipeline::{self, Validated};
+use crate::pipeline::{self, Unrecorded, Validated};
 use crate::sandbox::OneShotGuard;
 use crate::values::GuestPath;
 
@@ -29,6 +30,8 @@ const MARGIN: Duration = Duration::from_secs(10);
 /// How long a killed run may take to be reported as ended.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 const SIGKILL: i32 = 9;
+/// How long to wait before the end of a run is recorded again.
+const RECORD_AGAIN: Duration = Duration::from_secs(1);
 /// How much output an agent may hold after its run until another run comes.
 const KEPT_UNTIL_NEXT_RUN: u64 = 16 * 1024;
 
@@ -73,7 +76,10 @@ impl Job {
         } = self;
         let sandbox = Arc::clone(&run.sandbox);
         let sent = match request {
-            Some(request) => write_message(&mut stream, &Request::Exec(request)).await,
+            Some(request) => match write_message(&mut stream, &Request::Exec(request)).await {
+                Ok(()) => isle_fail::fail(Point::ExecSent).map_err(FrameError::Io),
+                broken => broken,
+            },
             None => Ok(()),
         };
         // A run in a named sandbox outlives the engine, unless somebody interactive is attached.
@@ -101,7 +107,11 @@ impl Job {
             },
             Ok(()) => watch.drive(stream, input).await,
         };
-        let was_ended = !matches!(end, End::Broken(_));
+        isle_fail::pass(Point::ExecEnded);
+        if matches!(end, End::Broken(_)) {
+            // Only the stream may have broken: nothing may run on that is told as lost.
+            end_tree(&run).await;
+        }
         let ran_out_of_memory = match (&end, kills_before) {
             (End::Ended(_), Some(before)) => {
                 sandbox.backend.oom_kills(&sandbox.id).is_some_and(|after| after > before)
@@ -113,11 +123,14 @@ impl Job {
         let executed = passage.executed(finish);
         let signed = pipeline::sign(executed);
         let masked = pipeline::mask(signed);
-        let audited = pipeline::audit(masked, &inner.journal, &run);
+        let audited = pipeline::audit(masked, &inner.journal, &run).insist(&inner.journal, &run).await;
 
+        isle_fail::pass(Point::ExecFinished);
+        let (finish, unrecorded) = audited.into_parts();
         sandbox.run_ends();
-        run.publish(audited.into_finish());
+        run.publish(finish);
         inner.runs.ended(&run);
+        isle_fail::pass(Point::ExecTold);
         // A one-shot takes its files and its agent with it.
         let one_shot = guard.is_some();
         drop(guard);
@@ -126,17 +139,35 @@ impl Job {
             caller.events.send(SessionEvent::Ended(Box::new(result))).await.ok();
         }
         inner.journal.run_ended();
-        if was_ended
-            && !one_shot
-            && let Ok(agent) = sandbox.agent()
+        if let Some(unrecorded) = unrecorded
+            && !record_later(&inner, &run, &unrecorded).await
         {
+            // The agent still has it: the next start records it.
+            return;
+        }
+        if !one_shot && let Ok(agent) = sandbox.agent() {
             if let Some((path, user)) = remove_after {
                 agent.remove(&path, user, false).await.ok();
             }
             // Little output may wait for the next request to carry the word; much is let go at once.
             if run.output_bytes() > KEPT_UNTIL_NEXT_RUN || !sandbox.forget_later(&run.id) {
                 agent.forget(run.id.as_str()).await.ok();
+                isle_fail::pass(Point::ExecForgotten);
             }
+        }
+    }
+}
+
+/// Tries to record an end until it works; `false` when the engine stops before.
+async fn record_later(inner: &Inner, run: &Run, unrecorded: &Unrecorded) -> bool {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(RECORD_AGAIN) => {}
+            () = inner.halted.cancelled() => return false,
+        }
+        if unrecorded.record(&inner.journal, run) {
+            tracing::info!(run = %run.id, "the end of a run is recorded after all");
+            return true;
         }
     }
 }

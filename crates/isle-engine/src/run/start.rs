@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use isle_fail::Point;
 use isle_store::wall_clock_ms;
 use isle_wire::{ExecRequest, OnHangup, RunLimits, StdinMode, Stream};
 
@@ -16,6 +17,7 @@ use crate::backend::Lifetime;
 use crate::context::CallContext;
 use crate::engine::Inner;
 use crate::error::{Code, Result};
+use crate::failpoint;
 use crate::journal::Actor;
 use crate::pipeline;
 use crate::sandbox::{OneShotGuard, Sandbox};
@@ -60,6 +62,7 @@ impl Inner {
         };
         // From the record to the task that owns the run there is no await: nothing can fall between.
         self.journal.begin_run(&run, &Actor::of(context))?;
+        isle_fail::pass(Point::ExecRecorded);
         run.sandbox.run_begins(run.started_at_ms);
         self.runs.add(Arc::clone(&run));
         let job = Job {
@@ -102,6 +105,7 @@ impl Inner {
                 let sandbox = Arc::clone(guard.sandbox());
                 if !files.is_empty() {
                     sandbox.agent()?.write_files(plan.user, files.iter().map(to_write).collect()).await?;
+                    failpoint(Point::OneShotFilled)?;
                 }
                 let (resolved, stream) = open_in(&sandbox, plan, id).await?;
                 Ok(Ready { sandbox, guard: Some(guard), resolved, stream })

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use isle_fail::Point;
+
 use crate::backend::Keep;
 use crate::context::CallContext;
 use crate::engine::Inner;
 use crate::error::{Code, Error, Result};
+use crate::failpoint;
 use crate::journal::{Actor, Audit};
 use crate::run::Ending;
 use crate::values::SandboxName;
@@ -20,7 +23,7 @@ impl Inner {
     ) -> Result<()> {
         if self.fleet.get(name).is_none() {
             return match keep {
-                Keep::Workspace => Err(self.no_such_sandbox(name)),
+                Keep::Workspace | Keep::WhatWasBefore => Err(self.no_such_sandbox(name)),
                 Keep::Nothing => self.wipe(context, name).await,
             };
         }
@@ -36,13 +39,12 @@ impl Inner {
             for run in inner.runs.running_in(&sandbox.id) {
                 run.intend(Ending::Destroyed);
             }
-            inner.remove_incarnation(&sandbox, keep).await?;
             let how = match keep {
-                Keep::Workspace => "its workspace stays",
+                Keep::Workspace | Keep::WhatWasBefore => "its workspace stays",
                 Keep::Nothing => "its workspace was wiped",
             };
-            inner.journal.audit(&Audit::lifecycle(&actor, "destroy_sandbox", &sandbox, how));
-            Ok(())
+            let audit = Audit::lifecycle(&actor, "destroy_sandbox", &sandbox, how);
+            inner.remove_incarnation(&sandbox, keep, &audit).await
         });
         ending.await.map_err(|error| Error::internal(format!("destroying the sandbox failed: {error}")))?
     }
@@ -62,7 +64,9 @@ impl Inner {
         if !wiped {
             return Err(self.no_such_sandbox(name));
         }
-        self.journal.audit(&Audit::workspace(context, "wipe_workspace", name));
-        Ok(())
+        failpoint(Point::WipeRemoved)?;
+        self.journal
+            .audit(&Audit::workspace(context, "wipe_workspace", name))
+            .map_err(|error| error.unrecorded("the workspace was wiped"))
     }
 }

@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, Weak};
 
+use isle_fail::Point;
 use isle_store::wall_clock_ms;
 
 use super::choose::{choose, offers};
@@ -12,6 +13,7 @@ use crate::backend::{Created, Keep, Lifetime, Limits, SandboxSpec, Tier};
 use crate::context::CallContext;
 use crate::engine::{EngineConfig, Inner};
 use crate::error::{Code, Error, Result};
+use crate::failpoint;
 use crate::journal::{Actor, Audit};
 use crate::values::{ByteSize, SandboxId, SandboxName};
 
@@ -175,16 +177,15 @@ impl Inner {
                 (origin, spec) = (Origin::Explicit, old.spec.clone());
             }
             let why = if old.drifted() { "its policy changed" } else { "it died" };
-            self.remove_incarnation(&old, Keep::Workspace).await?;
-            self.journal.audit(&Audit::lifecycle(actor, "rebuild_sandbox", &old, why));
+            let audit = Audit::lifecycle(actor, "rebuild_sandbox", &old, why);
+            self.remove_incarnation(&old, Keep::Workspace, &audit).await?;
         }
-        let sandbox = self.build(origin, spec, name).await?;
-        self.journal.audit(&Audit::lifecycle(actor, "create_sandbox", &sandbox, "made"));
-        Ok(sandbox)
+        self.build(actor, origin, spec, name).await
     }
 
     async fn build(
         self: &Arc<Self>,
+        actor: &Actor,
         origin: Origin,
         spec: SandboxSpec,
         name: SandboxName,
@@ -196,17 +197,42 @@ impl Inner {
         self.journal.sandbox_creating(&sandbox)?;
         self.fleet.put(Arc::clone(&sandbox));
         let made = async {
+            failpoint(Point::CreateRecorded)?;
             let created = backend.create(&sandbox.id, &sandbox.spec).await?;
+            failpoint(Point::CreateMade)?;
             let anchor = created.anchor.clone();
             self.connect(&sandbox, created, Made::Now).await?;
-            self.journal.sandbox_running(&sandbox, anchor)
+            failpoint(Point::CreateConnected)?;
+            let audit = Audit::lifecycle(actor, "create_sandbox", &sandbox, "made");
+            self.journal.sandbox_running(&sandbox, anchor, &audit)?;
+            failpoint(Point::CreateRunning)?;
+            backend.confirm(&sandbox.id)?;
+            failpoint(Point::CreateConfirmed)
         };
         if let Err(error) = made.await {
             tracing::warn!(sandbox = %sandbox.name, id = %sandbox.id, %error, "could not make the sandbox");
-            self.remove_incarnation(&sandbox, Keep::Workspace).await.ok();
+            self.undo_build(&sandbox).await;
             return Err(error);
         }
+        // Only now may others use it: whatever they do in it is undone by nobody.
+        sandbox.set_state(SandboxState::Running);
         Ok(sandbox)
+    }
+
+    /// Removes a sandbox that nobody was told of, with all that was made for it. What cannot be removed
+    /// now stays known, and the next call for that name tries again.
+    async fn undo_build(&self, sandbox: &Arc<Sandbox>) {
+        sandbox.set_state(SandboxState::Destroying);
+        let undone = async {
+            sandbox.backend.destroy(&sandbox.id, Keep::WhatWasBefore).await?;
+            self.journal.forget_sandbox(&sandbox.id, None)
+        };
+        match undone.await {
+            Ok(()) => self.fleet.take_out(sandbox),
+            Err(error) => {
+                tracing::warn!(sandbox = %sandbox.name, id = %sandbox.id, %error, "a half-made sandbox could not be removed");
+            }
+        }
     }
 
     /// Greets the agent of a sandbox that exists, and watches for its end.
@@ -240,13 +266,27 @@ impl Inner {
     }
 
     /// Removes an incarnation: what it left on the host, its record, its place in the fleet.
-    pub(crate) async fn remove_incarnation(&self, sandbox: &Arc<Sandbox>, keep: Keep) -> Result<()> {
+    pub(crate) async fn remove_incarnation(
+        &self,
+        sandbox: &Arc<Sandbox>,
+        keep: Keep,
+        audit: &Audit,
+    ) -> Result<()> {
         sandbox.set_state(SandboxState::Destroying);
-        self.journal.sandbox_destroying(sandbox)?;
+        match self.journal.sandbox_destroying(sandbox) {
+            // Removing is what makes room. If the daemon dies on the way, the next one finds a sandbox
+            // that died.
+            Err(error) if error.code == Code::NoSpace => {
+                tracing::warn!(sandbox = %sandbox.name, %error, "destroying a sandbox without saying so first");
+            }
+            marked => marked?,
+        }
+        failpoint(Point::DestroyMarked)?;
         sandbox.backend.destroy(&sandbox.id, keep).await?;
-        self.journal.sandbox_removed(sandbox)?;
+        failpoint(Point::DestroyRemoved)?;
+        self.journal.forget_sandbox(&sandbox.id, Some(audit))?;
         self.fleet.take_out(sandbox);
-        Ok(())
+        failpoint(Point::DestroyForgotten)
     }
 }
 
@@ -275,11 +315,5 @@ fn connection_ended(engine: &Weak<Inner>, sandbox: &Weak<Sandbox>) {
     }
     tracing::warn!(sandbox = %sandbox.name, id = %sandbox.id, "the sandbox died");
     sandbox.set_state(SandboxState::Failed);
-    engine.journal.sandbox_failed(&sandbox);
-    engine.journal.audit(&Audit::lifecycle(
-        &Actor::engine(),
-        "sandbox_failed",
-        &sandbox,
-        "its agent is gone",
-    ));
+    engine.journal.sandbox_failed(&sandbox, "its agent is gone");
 }

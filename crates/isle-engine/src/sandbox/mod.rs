@@ -154,12 +154,11 @@ impl Sandbox {
         self.state.store(state as u8, Ordering::Release);
     }
 
-    /// Records that it is up: its agent and what is enforced.
+    /// Its agent answers, and this is what is enforced. Who made it says when it is running.
     pub(crate) fn is_up(&self, agent: AgentClient, containment: Containment) {
         // Both are set once per incarnation; a second time cannot happen and would change nothing.
         self.agent.set(agent).ok();
         self.containment.set(containment).ok();
-        self.set_state(SandboxState::Running);
     }
 
     /// The connection to its agent.

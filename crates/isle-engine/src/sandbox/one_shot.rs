@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use isle_fail::Point;
 use isle_store::wall_clock_ms;
 
 use super::make::Made;
@@ -11,6 +12,7 @@ use super::{Origin, Programs, Sandbox, SandboxState, StoredSpec};
 use crate::backend::{Keep, SandboxSpec};
 use crate::engine::Inner;
 use crate::error::{Error, Result};
+use crate::failpoint;
 use crate::values::SandboxId;
 
 /// Owns a one-shot sandbox.
@@ -55,7 +57,10 @@ impl Inner {
             inner.fleet.put_one_shot(Arc::clone(&sandbox));
             let guard = OneShotGuard { inner: Arc::clone(&inner), sandbox };
             let created = backend.create(&guard.sandbox.id, &guard.sandbox.spec).await?;
+            failpoint(Point::OneShotMade)?;
             inner.connect(&guard.sandbox, created, Made::Now).await?;
+            failpoint(Point::OneShotConnected)?;
+            guard.sandbox.set_state(SandboxState::Running);
             Ok(guard)
         });
         making.await.map_err(|error| Error::internal(format!("making the sandbox failed: {error}")))?
@@ -65,6 +70,7 @@ impl Inner {
         if let Err(error) = sandbox.backend.destroy(&sandbox.id, Keep::Nothing).await {
             tracing::warn!(id = %sandbox.id, %error, "a one-shot could not be removed; the next start tries again");
         }
+        isle_fail::pass(Point::OneShotRemoved);
         self.fleet.take_out_one_shot(&sandbox.id);
     }
 }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::{SystemTime, UNIX_EPOCH};
+
+use isle_store::wall_clock_ms;
 
 use crate::error::{Code, Error};
 
@@ -10,7 +11,7 @@ const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
 /// 48 bits of milliseconds, then 80 random bits, as 26 characters.
 fn fresh() -> String {
-    let millis = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+    let millis = u128::try_from(wall_clock_ms()).unwrap_or(0);
     let mut random = [0u8; 16];
     // Without randomness nothing here may be handed out; the kernel's source does not fail after boot.
     getrandom::fill(&mut random).unwrap_or_else(|error| panic!("the kernel gave no randomness: {error}"));

@@ -42,6 +42,10 @@ impl Alive {
         self.by_id.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), holding);
     }
 
+    pub(super) fn get(&self, id: &SandboxId) -> Option<Holding> {
+        self.by_id.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+    }
+
     pub(super) fn remove(&self, id: &SandboxId) -> Option<Holding> {
         self.by_id.lock().unwrap_or_else(PoisonError::into_inner).remove(id)
     }

@@ -1,14 +1,15 @@
 //! Making a sandbox.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
 use isle_engine::backend::{Created, Keep, Lifetime, SandboxSpec, Tier};
-use isle_engine::values::SandboxId;
+use isle_engine::values::{SandboxId, SandboxName};
 use isle_engine::{Code, Error, Result};
+use isle_fail::Point;
 use isle_wire::Welcome;
 use tokio::net::UnixStream;
 
@@ -16,7 +17,7 @@ use super::alive::{self, Holding};
 use super::fork_server::ForkServer;
 use super::record::Record;
 use super::spare::{self, Lease};
-use super::{Inner, destroy, failed, link, pool, report, volume, watch};
+use super::{Inner, destroy, failed, failpoint, link, pool, report, volume, watch};
 use crate::request::{Directories, Extent, MakeRequest, MakeTier, Volume, outside};
 use crate::setup::{SANDBOX_ID, template};
 
@@ -25,6 +26,9 @@ pub const OPEN_FILES: u64 = 4096;
 
 /// How long the set-up of a sandbox may take: a thousand times what it usually does.
 const SET_UP: Duration = Duration::from_secs(20);
+
+/// Descriptors of the daemon that sandboxes leave free for callers.
+const RESERVED_FILES: u64 = 64;
 
 /// The slot of a sandbox that has no ids of its own.
 pub(super) const NO_SLOT: u32 = u32::MAX;
@@ -54,6 +58,7 @@ pub(super) async fn create(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpe
 fn finish(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec, fresh: Fresh) -> Result<Created> {
     let containment = report::of_sandbox(&inner.facts, &inner.cgroups, spec, &fresh.welcome.missing);
     inner.alive.insert(id, fresh.holding);
+    failpoint(Point::NativeHandedOver)?;
     look_after_volume(inner, id, spec);
     let anchor = serde_json::json!({ "backend": "native" });
     Ok(Created { link: Box::new(fresh.link), containment, welcome: Some(fresh.welcome), anchor })
@@ -83,7 +88,7 @@ async fn try_make_or_undo(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec
     let made = try_make(inner, id, spec).await;
     if made.is_err() {
         // Not only what remains: a fork server that died may have made the process before.
-        destroy::destroy(inner, id, Keep::Workspace).await.ok();
+        destroy::destroy(inner, id, Keep::WhatWasBefore).await.ok();
     }
     made
 }
@@ -93,12 +98,11 @@ async fn try_make(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec) -> Res
         Tier::Container => inner.fork_server().await?,
         Tier::Process => inner.plain_fork_server().await?,
     };
-    let slot = Slot::take(inner, spec)?;
+    let mut slot = Slot::take(inner, spec)?;
     let named = spec.lifetime == Lifetime::Named;
     let volume = spec.volume.as_ref().filter(|_| named);
     if let Some(volume) = volume {
-        let record = Record { volume: volume.clone(), slot: slot.number, tier: spec.tier };
-        inner.records.write(id, &record)?;
+        slot.write_down(id, volume, spec)?;
     }
     let prepared = match (spec.tier, volume) {
         (Tier::Container, Some(volume)) => volume::prepare(inner, volume, spec.limits.disk).await?,
@@ -112,6 +116,9 @@ async fn try_make(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec) -> Res
         (Tier::Container, Lifetime::OneShot) => Some(spare::take(inner, id, &spec.limits).await?),
         (Tier::Process, _) | (_, Lifetime::Named) => None,
     };
+    if spec.tier == Tier::Process {
+        failpoint(Point::NativePlaceMade)?;
+    }
     let made = make_process(inner, id, spec, slot, fork_server, prepared, directories, lease.as_ref()).await;
     match (made, lease) {
         (Ok(mut fresh), lease) => {
@@ -140,15 +147,26 @@ async fn make_process(
 ) -> Result<Fresh> {
     let named = spec.lifetime == Lifetime::Named;
     let own_cgroups = match lease {
-        Some(_) => Vec::new(),
-        None => make_cgroups(inner, id, spec).await?,
+        Some(_) => {
+            failpoint(Point::NativeLeased)?;
+            Vec::new()
+        }
+        None => {
+            let made = make_cgroups(inner, id, spec).await?;
+            failpoint(Point::NativeCgroupsMade)?;
+            made
+        }
     };
     let cgroups = lease.map_or(&own_cgroups, |lease| &lease.entrances);
     let (ours, theirs) = StdUnixStream::pair().map_err(|error| failed("make a socket pair", error))?;
+    leave_descriptors(&ours)?;
     let listener = named
         .then(|| inner.records.bind_socket(id))
         .transpose()
         .map_err(|error| failed("bind the sandbox's socket", error))?;
+    if named {
+        failpoint(Point::NativeSocketBound)?;
+    }
     let theirs: OwnedFd = theirs.into();
     let mut descriptors: Vec<BorrowedFd<'_>> = vec![theirs.as_fd()];
     descriptors.extend(listener.as_ref().map(AsFd::as_fd));
@@ -171,10 +189,16 @@ async fn make_process(
         ours.set_nonblocking(true)?;
         UnixStream::from_std(ours)
     };
-    let mut link = connect().map_err(|error| failed("open the stream to the agent", error))?;
-    let told = tokio::time::timeout(SET_UP, link::read_preamble(&mut link)).await;
-    match told.unwrap_or_else(|_| Err(stuck())) {
-        Ok(welcome) => {
+    let greeted = async {
+        failpoint(Point::NativeProcessMade)?;
+        let mut link = connect().map_err(|error| failed("open the stream to the agent", error))?;
+        let told = tokio::time::timeout(SET_UP, link::read_preamble(&mut link)).await;
+        let welcome = told.unwrap_or_else(|_| Err(stuck()))?;
+        failpoint(Point::NativeGreeted)?;
+        Ok((link, welcome))
+    };
+    match greeted.await {
+        Ok((link, welcome)) => {
             slot.keep();
             Ok(Fresh { link, holding, welcome })
         }
@@ -188,6 +212,19 @@ async fn make_process(
 fn stuck() -> Error {
     Error::new(Code::BackendUnavailable, format!("the sandbox was not set up within {} s", SET_UP.as_secs()))
         .next("the host is overloaded, or one of its file systems hangs; try again when it answers")
+}
+
+/// Refuses a sandbox that would take the last descriptors: without them nobody could be answered, and
+/// nothing could be destroyed. New descriptors have the lowest free number, so the newest one tells.
+fn leave_descriptors(newest: &StdUnixStream) -> Result<()> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    let number = u64::try_from(newest.as_raw_fd()).unwrap_or(0);
+    if number.saturating_add(RESERVED_FILES) < limit {
+        return Ok(());
+    }
+    let message = format!("the daemon may have {limit} files open, and sandboxes use nearly all of them");
+    Err(Error::new(Code::LimitReached, message)
+        .next("destroy sandboxes that are no longer needed, or raise the daemon's limit on open files"))
 }
 
 /// Makes the sandbox's cgroups, on a thread that may wait for the kernel.
@@ -243,6 +280,8 @@ struct Slot<'a> {
     number: u32,
     stays: bool,
     kept: bool,
+    /// Whether the volume it belongs to is being made with this sandbox.
+    fresh: bool,
 }
 
 impl<'a> Slot<'a> {
@@ -251,22 +290,42 @@ impl<'a> Slot<'a> {
             Error::new(Code::LimitReached, "all user ids for sandboxes are in use")
                 .next("destroy sandboxes that are no longer needed, with `--wipe` to free their workspaces")
         };
+        let fresh = spec.volume.as_ref().is_some_and(|volume| {
+            !inner.records.volume_path(volume).exists() && !inner.places.volume_path(volume).exists()
+        });
         if !inner.has_ids(spec.tier) {
-            return Ok(Self { inner, number: NO_SLOT, stays: true, kept: false });
+            return Ok(Self { inner, number: NO_SLOT, stays: true, kept: false, fresh });
         }
-        if let Some(volume) = &spec.volume {
-            if let Some(number) = inner.records.volume_slot(volume) {
-                return Ok(Self { inner, number, stays: true, kept: false });
-            }
-            let number = inner.ids.take(None).ok_or_else(full)?;
-            if let Err(error) = inner.records.set_volume_slot(volume, number) {
-                inner.ids.release(number);
-                return Err(failed("reserve ids for the workspace", error));
-            }
-            return Ok(Self { inner, number, stays: true, kept: false });
+        if let Some(number) = spec.volume.as_ref().and_then(|volume| inner.records.volume_slot(volume)) {
+            return Ok(Self { inner, number, stays: true, kept: false, fresh });
         }
+        // Until it is written down that it belongs to the volume, it is given back by dropping this.
         let number = inner.ids.take(None).ok_or_else(full)?;
-        Ok(Self { inner, number, stays: false, kept: false })
+        Ok(Self { inner, number, stays: false, kept: false, fresh })
+    }
+
+    /// Writes down whose it is: first the sandbox's record, by which everything else is found again,
+    /// then the volume's number.
+    fn write_down(&mut self, id: &SandboxId, volume: &SandboxName, spec: &SandboxSpec) -> Result<()> {
+        let record = Record {
+            volume: volume.clone(),
+            slot: self.number,
+            tier: spec.tier,
+            fresh: self.fresh,
+            confirmed: false,
+            spec: Some(spec.clone()),
+        };
+        self.inner.records.write(id, &record)?;
+        let reserved = self.stays;
+        // From here on removing the sandbox gives it back, if its volume goes too.
+        self.stays = true;
+        failpoint(Point::NativeRecordWritten)?;
+        if !reserved {
+            let set = self.inner.records.set_volume_slot(volume, self.number);
+            set.map_err(|error| failed("reserve ids for the workspace", error))?;
+            failpoint(Point::NativeSlotReserved)?;
+        }
+        Ok(())
     }
 
     /// The ids of the slot.

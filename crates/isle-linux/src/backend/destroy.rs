@@ -7,19 +7,22 @@ use std::time::Duration;
 use isle_engine::Result;
 use isle_engine::backend::{Keep, Tier};
 use isle_engine::values::{SandboxId, SandboxName};
+use isle_fail::Point;
 
 use super::cgroup::Cgroups;
 use super::create::NO_SLOT;
-use super::record::{Record, Records};
-use super::{Inner, alive, failed, pool, reconnect, spare};
+use super::record::Records;
+use super::{Inner, alive, failed, failpoint, pool, reconnect, spare};
 
 /// Kills what runs, removes what is left. The record goes last, so that a failure on the way is
 /// found again.
 pub(super) async fn destroy(inner: &Arc<Inner>, id: &SandboxId, keep: Keep) -> Result<()> {
     let mut resource = id.clone();
-    if let Some(holding) = inner.alive.remove(id) {
+    if let Some(holding) = inner.alive.get(id) {
         let ended = alive::end_sandbox(holding.tier, &holding.process).await;
         ended.map_err(|error| failed("end the sandbox", error))?;
+        failpoint(Point::NativeEnded)?;
+        inner.alive.remove(id);
         if !holding.slot_stays {
             inner.ids.release(holding.slot);
         }
@@ -27,7 +30,8 @@ pub(super) async fn destroy(inner: &Arc<Inner>, id: &SandboxId, keep: Keep) -> R
             // A one-shot in memory leaves nothing else.
             let given_back = spare::give_back(inner, lease).await;
             pool::one_shot_ended(inner);
-            return given_back;
+            given_back?;
+            return failpoint(Point::NativeLeaseReturned);
         }
         resource = holding.resource;
     } else if let Some(process) = reconnect::find_process(inner, id).await {
@@ -38,12 +42,7 @@ pub(super) async fn destroy(inner: &Arc<Inner>, id: &SandboxId, keep: Keep) -> R
         remove_place(inner, &resource).await?;
     }
     remove_cgroups(inner, &resource).await?;
-    let record = inner.records.read(id);
-    remains(inner, id).await?;
-    if let (Some(record), Keep::Nothing) = (record, keep) {
-        remove_volume(inner, &record).await?;
-    }
-    Ok(())
+    remains(inner, id, keep).await
 }
 
 /// Removes a volume that no sandbox uses.
@@ -51,25 +50,28 @@ pub(super) async fn wipe(inner: &Arc<Inner>, volume: &SandboxName) -> Result<boo
     let known = inner.records.volume_path(volume).exists() || inner.places.volume_path(volume).exists();
     if known {
         let slot = inner.records.volume_slot(volume).unwrap_or(NO_SLOT);
-        remove_volume(inner, &Record { volume: volume.clone(), slot, tier: Tier::Process }).await?;
+        remove_volume(inner, volume, slot, Tier::Process).await?;
     }
     Ok(known)
 }
 
 /// Removes a volume, whichever tiers used it.
-async fn remove_volume(inner: &Arc<Inner>, record: &Record) -> Result<()> {
-    inner.places.remove_volume(&record.volume).await?;
-    let directory = inner.records.volume_path(&record.volume);
-    if record.tier == Tier::Container || directory.join("data").exists() || directory.join("image").exists() {
-        inner.fork_server().await?.remove(&Records::volume_name(&record.volume)).await?;
-    } else if directory.exists() {
+async fn remove_volume(inner: &Arc<Inner>, volume: &SandboxName, slot: u32, tier: Tier) -> Result<()> {
+    inner.places.remove_volume(volume).await?;
+    failpoint(Point::NativeWorkspaceRemoved)?;
+    let directory = inner.records.volume_path(volume);
+    if !directory.exists() {
+        // It was never made, or is gone already.
+    } else if tier == Tier::Container || directory.join("data").exists() || directory.join("image").exists() {
+        inner.fork_server().await?.remove(&Records::volume_name(volume)).await?;
+    } else {
         // Only the number of its slot is there.
         fs::remove_dir_all(&directory).map_err(|error| failed("remove the volume", error))?;
     }
-    if record.slot != NO_SLOT {
-        inner.ids.release(record.slot);
+    if slot != NO_SLOT {
+        inner.ids.release(slot);
     }
-    Ok(())
+    failpoint(Point::NativeVolumeRemoved)
 }
 
 /// Removes the private directories of a sandbox. Where no cgroup says who belonged to it, its own
@@ -110,19 +112,32 @@ async fn remove_cgroups(inner: &Inner, id: &SandboxId) -> Result<()> {
     inner.cgroups.remove(id.as_str()).await.map_err(|error| failed("remove the sandbox's cgroups", error))
 }
 
-/// Removes what a sandbox that does not run leaves on the host, but not its volume.
-pub(super) async fn remains(inner: &Arc<Inner>, id: &SandboxId) -> Result<()> {
+/// Removes what a sandbox that does not run leaves on the host.
+pub(super) async fn remains(inner: &Arc<Inner>, id: &SandboxId, keep: Keep) -> Result<()> {
     remove_cgroups(inner, id).await?;
+    failpoint(Point::NativeCgroupsRemoved)?;
     remove_place(inner, id).await?;
+    failpoint(Point::NativePlaceRemoved)?;
     inner.records.remove_socket(id).map_err(|error| failed("remove the sandbox's socket", error))?;
+    failpoint(Point::NativeSocketRemoved)?;
     if let Some(record) = inner.records.read(id) {
+        let volume_goes = match keep {
+            Keep::Nothing => true,
+            Keep::Workspace => false,
+            Keep::WhatWasBefore => record.fresh,
+        };
+        if volume_goes {
+            remove_volume(inner, &record.volume, record.slot, record.tier).await?;
+        }
         // In an image, a layer that nobody uses is removed when the image is next mounted.
         let layer = format!("{}/data/layers/{id}", Records::volume_name(&record.volume));
         if inner.records.state().join(&layer).exists() {
             inner.fork_server().await?.remove(&layer).await?;
+            failpoint(Point::NativeLayerRemoved)?;
         }
     }
-    inner.records.remove(id)
+    inner.records.remove(id)?;
+    failpoint(Point::NativeRecordRemoved)
 }
 
 /// Removes records, sockets, directories and cgroups that belong to none of `known`.
@@ -136,8 +151,14 @@ pub(super) async fn sweep(inner: &Arc<Inner>, known: &[SandboxId]) -> Result<Vec
     strangers.retain(|id| !known.contains(id));
     let mut removed = Vec::new();
     for id in strangers {
-        destroy(inner, &id, Keep::Workspace).await?;
-        removed.push(format!("sandbox {id} that nobody knew"));
+        let swept = destroy(inner, &id, Keep::Workspace).await.and_then(|()| failpoint(Point::RecoverSwept));
+        match swept {
+            Ok(()) => removed.push(format!("sandbox {id} that nobody knew")),
+            // One that cannot be removed must not keep the others.
+            Err(error) => {
+                tracing::warn!(%id, %error, "a leftover could not be removed; the next start tries again")
+            }
+        }
     }
     Ok(removed)
 }

@@ -22,6 +22,7 @@ mod volume;
 mod watch;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -29,7 +30,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use isle_engine::backend::{Backend, Created, Fact, Found, Keep, Offer, SandboxSpec, Tier, Usage};
 use isle_engine::values::{SandboxId, SandboxName};
-use isle_engine::{Error, Result};
+use isle_engine::{Code, Error, Result};
+use isle_fail::Point;
 
 use alive::Alive;
 use cgroup::Cgroups;
@@ -136,6 +138,7 @@ impl Inner {
         }
         let server = Arc::new(ForkServer::start(mode, &self.records.state(), &self.records.scratch()).await?);
         *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(server.clone());
+        failpoint(Point::NativeForkServerStarted)?;
         Ok(server)
     }
 
@@ -205,6 +208,22 @@ impl Backend for NativeBackend {
         Box::pin(destroy::sweep(&self.inner, known))
     }
 
+    fn confirm(&self, id: &SandboxId) -> Result<()> {
+        match self.inner.records.read(id) {
+            Some(record) => self.inner.records.write(id, &record::Record { confirmed: true, ..record }),
+            None => Err(failed("find the record of a sandbox", io::Error::from(io::ErrorKind::NotFound))),
+        }
+    }
+
+    fn is_confirmed(&self, id: &SandboxId) -> bool {
+        self.inner.records.read(id).is_some_and(|record| record.confirmed)
+    }
+
+    fn strays(&self, known: &[SandboxId]) -> Vec<(SandboxId, SandboxSpec)> {
+        let ids = self.inner.records.list().into_iter().filter(|id| !known.contains(id));
+        ids.filter_map(|id| Some((id.clone(), self.inner.records.read(&id)?.spec?))).collect()
+    }
+
     fn warm(&self, spec: &SandboxSpec) {
         pool::warm(&self.inner, spec);
     }
@@ -240,7 +259,24 @@ fn living(kept: &Mutex<Option<Arc<ForkServer>>>) -> Option<Arc<ForkServer>> {
     current.filter(|server| server.is_alive())
 }
 
-/// Names a failed step of the host's side.
-fn failed(doing: &str, error: impl std::fmt::Display) -> Error {
-    Error::internal(format!("could not {doing}: {error}"))
+/// Names a failed step of the host's side. What the host has run out of is told apart: a caller can do
+/// something about it.
+fn failed(doing: &str, error: impl Into<io::Error>) -> Error {
+    let error = error.into();
+    let message = format!("could not {doing}: {error}");
+    match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT) => {
+            Error::new(Code::NoSpace, message).next("free disk space on the host")
+        }
+        Some(libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::EUSERS) => {
+            Error::new(Code::LimitReached, message)
+                .next("destroy sandboxes that are no longer needed, or raise the host's limits")
+        }
+        _ => Error::internal(message),
+    }
+}
+
+/// A failpoint whose error is one of ours.
+fn failpoint(point: Point) -> Result<()> {
+    isle_fail::fail(point).map_err(|error| failed("go on", error))
 }

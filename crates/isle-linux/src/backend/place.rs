@@ -81,13 +81,7 @@ impl Places {
             let bytes = |path: PathBuf| path.as_os_str().as_bytes().to_vec().into();
             Ok(Directories { workspace: bytes(workspace), home: bytes(home), tmp: bytes(tmp) })
         };
-        make().map_err(|error| match error.raw_os_error() {
-            Some(libc::ENOSPC | libc::EDQUOT) => {
-                Error::new(Code::NoSpace, format!("the host's disk is full: {error}"))
-                    .next("free disk space on the host")
-            }
-            _ => failed("make the sandbox's directories", error),
-        })
+        make().map_err(|error| failed("make the sandbox's directories", error))
     }
 
     /// Makes the directory above all others; refuses one that somebody else could have prepared.

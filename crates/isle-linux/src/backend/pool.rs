@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use isle_engine::backend::{Lifetime, SandboxSpec};
+use isle_engine::backend::{Keep, Lifetime, SandboxSpec};
 use isle_engine::values::SandboxId;
 
 use super::create::{self, Fresh};
@@ -159,7 +159,7 @@ async fn discard(inner: &Arc<Inner>, fresh: Fresh) {
         }
         return;
     }
-    if let Err(error) = destroy::remains(inner, &id).await {
+    if let Err(error) = destroy::remains(inner, &id, Keep::Nothing).await {
         tracing::warn!(%error, "a ready sandbox was not removed completely; the next start does it");
     }
 }

@@ -1,6 +1,7 @@
 //! Finding a sandbox an earlier daemon made. Its agent listens on a socket named after it; the
 //! kernel says which process that is, so no number has to be trusted.
 
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,18 +9,25 @@ use std::time::Duration;
 use isle_engine::backend::{Created, Found, SandboxSpec};
 use isle_engine::values::SandboxId;
 use isle_engine::{Error, Result};
+use isle_fail::Point;
 use tokio::net::UnixStream;
 
 use super::alive::Holding;
-use super::{Inner, create, link, report};
+use super::{Inner, create, failed, failpoint, link, report};
 use crate::sys::check;
 
 /// How long a living agent may take to introduce itself.
 const FIRST_WORDS: Duration = Duration::from_secs(10);
 
 pub(super) async fn reconnect(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec) -> Result<Found> {
-    let (Some(record), Ok(mut stream)) = (inner.records.read(id), inner.records.connect(id).await) else {
-        return Ok(Found::Dead);
+    let Some(record) = inner.records.read(id) else { return Ok(Found::Dead) };
+    let mut stream = match inner.records.connect(id).await {
+        Ok(stream) => stream,
+        // Nobody listens there. Anything else may pass, and says nothing about the sandbox.
+        Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) => {
+            return Ok(Found::Dead);
+        }
+        Err(error) => return Err(failed("reach the sandbox's agent", error)),
     };
     let Some(process) = peer_process(&stream) else { return Ok(Found::Dead) };
     // An agent that accepts but does not speak must not hold up the start of a daemon.
@@ -27,6 +35,7 @@ pub(super) async fn reconnect(inner: &Arc<Inner>, id: &SandboxId, spec: &Sandbox
         return Err(Error::internal("the sandbox's agent does not speak"));
     };
     let welcome = welcome?;
+    failpoint(Point::NativeFound)?;
     let holding = Holding {
         process: Arc::new(process),
         tier: spec.tier,
@@ -37,6 +46,7 @@ pub(super) async fn reconnect(inner: &Arc<Inner>, id: &SandboxId, spec: &Sandbox
         lease: None,
     };
     inner.alive.insert(id, holding);
+    failpoint(Point::NativeHeld)?;
     create::look_after_volume(inner, id, spec);
     let containment = report::of_sandbox(&inner.facts, &inner.cgroups, spec, &welcome.missing);
     let anchor = serde_json::json!({ "backend": "native" });

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use isle_engine::backend::Tier;
+use isle_engine::backend::{SandboxSpec, Tier};
 use isle_engine::values::{SandboxId, SandboxName};
 use isle_engine::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,16 @@ pub(super) struct Record {
     pub(super) slot: u32,
     #[serde(default = "container")]
     pub(super) tier: Tier,
+    /// Whether the volume was made with this sandbox: it goes with it when the sandbox was never told to
+    /// anybody.
+    #[serde(default)]
+    pub(super) fresh: bool,
+    /// Whether somebody was told of it.
+    #[serde(default)]
+    pub(super) confirmed: bool,
+    /// What it was made to be, in case nobody else remembers.
+    #[serde(default)]
+    pub(super) spec: Option<SandboxSpec>,
 }
 
 /// The tier of records that name none.
@@ -58,7 +68,9 @@ impl Records {
         }
         // Images that were being made when an earlier daemon died; this daemon makes none yet.
         let volumes = fs::read_dir(records.state.join("volumes")).into_iter().flatten().flatten();
-        let places = volumes.map(|volume| volume.path()).chain([records.state.join("images")]);
+        let places = volumes
+            .map(|volume| volume.path())
+            .chain([records.state.join("images"), records.state.join("records")]);
         for entry in places.filter_map(|place| fs::read_dir(place).ok()).flatten().flatten() {
             if entry.path().extension() == Some("part".as_ref()) {
                 fs::remove_file(entry.path()).ok();
@@ -96,9 +108,14 @@ impl Records {
         let text = serde_json::to_vec(record).map_err(Error::internal)?;
         let write = || -> io::Result<()> {
             let path = self.record_path(id);
+            let part = path.with_extension("part");
             let mut file =
-                fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-            io::Write::write_all(&mut file, &text)
+                fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
+            let written = io::Write::write_all(&mut file, &text).and_then(|()| fs::rename(&part, path));
+            if written.is_err() {
+                fs::remove_file(&part).ok();
+            }
+            written
         };
         write().map_err(|error| failed("write the record of a sandbox", error))
     }

@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use isle_engine::values::{ByteSize, SandboxId, SandboxName};
-use isle_engine::{Code, Error, Result};
+use isle_engine::{Error, Result};
+use isle_fail::Point;
 
 use super::record::Records;
-use super::{Inner, failed};
+use super::{Inner, failed, failpoint};
 use crate::request::Volume;
 use crate::sys::check;
 
@@ -51,18 +52,14 @@ pub(super) async fn prepare(inner: &Arc<Inner>, volume: &SandboxName, limit: Byt
     let data = directory.join("data");
     if data.exists() || !inner.facts.images {
         fs::create_dir_all(&data).map_err(|error| failed("make the volume", error))?;
+        failpoint(Point::NativeVolumeMade)?;
         let source = Volume::Directory(format!("{}/data", Records::volume_name(volume)));
         return Ok(Prepared { source, loop_device: None });
     }
     let templates = inner.records.state().join("images");
     let opened = tokio::task::spawn_blocking(move || open_image(&image, &templates, limit)).await;
-    let device = opened.map_err(Error::internal)?.map_err(|error| match error.raw_os_error() {
-        Some(libc::ENOSPC | libc::EDQUOT) => {
-            Error::new(Code::NoSpace, format!("the host's disk is full: {error}"))
-                .next("free disk space on the host")
-        }
-        _ => failed("open the volume's image", error),
-    })?;
+    let device =
+        opened.map_err(Error::internal)?.map_err(|error| failed("open the volume's image", error))?;
     Ok(Prepared { source: Volume::LoopDevice, loop_device: Some(device) })
 }
 
@@ -86,14 +83,28 @@ pub(super) async fn directory_usage(inner: &Inner, volume: &SandboxName) -> Opti
 fn open_image(image: &Path, templates: &Path, limit: ByteSize) -> io::Result<OwnedFd> {
     if !image.exists() {
         let template = template(templates, limit.0.max(SMALLEST_IMAGE))?;
-        let part = image.with_extension("part");
-        copy_sparse(&template, &part)?;
-        fs::rename(part, image)?;
+        let part = Part(image.with_extension("part"));
+        copy_sparse(&template, &part.0)?;
+        isle_fail::fail(Point::NativeImageCopied)?;
+        fs::rename(&part.0, image)?;
+        isle_fail::fail(Point::NativeImagePlaced)?;
     } else if !closed_well(image)? {
         repair(image)?;
     }
     let backing = fs::OpenOptions::new().read(true).write(true).open(image)?;
-    attach(&backing)
+    let device = attach(&backing)?;
+    isle_fail::fail(Point::NativeLoopAttached)?;
+    Ok(device)
+}
+
+/// A file that is being made. Unless it was renamed by then, it goes with this.
+struct Part(PathBuf);
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // Usually it is not there any more.
+        fs::remove_file(&self.0).ok();
+    }
 }
 
 /// An empty file system of this size, made once and copied for every volume.
@@ -103,8 +114,8 @@ fn template(directory: &Path, bytes: u64) -> io::Result<PathBuf> {
         return Ok(path);
     }
     fs::create_dir_all(directory)?;
-    let part = directory.join(format!("ext4-{bytes}.{}.part", SandboxId::fresh()));
-    let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part)?;
+    let part = Part(directory.join(format!("ext4-{bytes}.{}.part", SandboxId::fresh())));
+    let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part.0)?;
     file.set_len(bytes)?;
     let program = make_file_system_program().ok_or(io::ErrorKind::NotFound)?;
     // No journal: a volume is checked before use instead, and every sandbox is spared a kernel thread.
@@ -119,14 +130,14 @@ fn template(directory: &Path, bytes: u64) -> io::Result<PathBuf> {
             "-E",
             "lazy_itable_init=1,nodiscard",
         ])
-        .arg(&part)
+        .arg(&part.0)
         .env_clear()
         .output()?;
     if !output.status.success() {
-        fs::remove_file(&part).ok();
         return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
     }
-    fs::rename(part, &path)?;
+    fs::rename(&part.0, &path)?;
+    isle_fail::fail(Point::NativeTemplateMade)?;
     Ok(path)
 }
 

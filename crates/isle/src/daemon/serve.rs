@@ -105,10 +105,20 @@ async fn live(ground: Ground, places: &Places, settings: &Settings) -> Result<()
     server.cors_origins = list(settings, "cors_origins")?;
     server.log_http = switch(settings, "log_http")?;
     server.log_mcp = switch(settings, "log_mcp")?;
-    if options.tcp.is_some() {
-        server.token = Some(Token::load_or_create(&places.state_dir.join("token"))?);
-    }
-    let listeners = Listeners::bind(&options).await?;
+    let bound = async {
+        if options.tcp.is_some() {
+            server.token = Some(Token::load_or_create(&places.state_dir.join("token"))?);
+        }
+        Listeners::bind(&options).await
+    };
+    let listeners = match bound.await {
+        Ok(listeners) => listeners,
+        Err(error) => {
+            // Nobody was told that we live, so nothing that was made meanwhile may stay.
+            engine.shutdown(BACKENDS).await;
+            return Err(error.into());
+        }
+    };
     let tcp = listeners.tcp_address();
     ready(ground, places, tcp);
     let served = isle_server::serve(engine.clone(), listeners, server, shutdown).await;
@@ -212,6 +222,15 @@ fn store_error(places: &Places, error: StoreError) -> Error {
         }
         StoreError::Full => Error::new(Code::NoSpace, format!("the disk of {state_dir} is full"))
             .next("free some space there and start again"),
+        StoreError::Corrupt { path, reason } => {
+            let path = path.display();
+            Error::new(Code::StateDamaged, format!("{path} cannot be used: {reason}; nothing was touched"))
+                .next(format!("put a backup of {path} in its place"))
+                .next(format!(
+                    "or move it away together with {path}-wal: the next start takes over the sandboxes that \
+                     live, and keeps all workspaces; history and audit rows stay in the file you moved"
+                ))
+        }
         other => Error::internal(other),
     }
 }

@@ -130,6 +130,37 @@ fn a_full_disk_is_said_and_passes() {
     assert!(isle(&["stop"]).status.success());
 }
 
+#[test]
+fn on_a_full_host_disk_a_sandbox_sees_errors_and_destroying_it_makes_room() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let isle = |arguments: &[&str]| {
+        finish(
+            disk.home
+                .isle(arguments)
+                .env_remove("ISLE_NO_AUTOSTART")
+                .env("ISLE_POOL_SIZE", "0")
+                .env("ISLE_DISK", "64M"),
+        )
+    };
+    assert!(isle(&["exec", "other", "--", "sh", "-c", "echo kept > file"]).status.success());
+    // More than the host's disk holds, within the sandbox's own limit.
+    let written =
+        isle(&["exec", "box", "--", "sh", "-c", "dd if=/dev/zero of=big bs=1M count=48 conv=fsync"]);
+    assert!(!written.status.success(), "{written:?}");
+    let refused = isle(&["exec", "third", "--", "true"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("NO_SPACE"), "{refused:?}");
+    // Not even the intent can be written down, and still it goes.
+    let removed = isle(&["rm", "box", "--wipe"]);
+    assert!(removed.status.success(), "{removed:?}");
+    for name in ["third", "box"] {
+        assert!(isle(&["exec", name, "--", "true"]).status.success());
+    }
+    let kept = isle(&["exec", "other", "--", "cat", "file"]);
+    assert_eq!(String::from_utf8_lossy(&kept.stdout), "kept\n", "{kept:?}");
+    assert!(isle(&["audit", "--verify"]).status.success());
+}
+
 fn fill(path: &Path) {
     use std::io::Write;
     let mut file = std::fs::File::create(path).unwrap();

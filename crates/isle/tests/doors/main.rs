@@ -11,7 +11,7 @@ mod ends;
 mod exec;
 mod files;
 #[path = "../harness/mod.rs"]
-#[expect(dead_code, reason = "shared with the other end-to-end tests, which use the rest")]
+#[expect(dead_code, unused_imports, reason = "shared with the other end-to-end tests, which use the rest")]
 mod harness;
 mod jobs;
 mod lifecycle;

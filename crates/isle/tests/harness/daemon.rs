@@ -170,6 +170,14 @@ impl TestDaemon {
         child.wait().unwrap();
     }
 
+    /// Waits until the daemon has died by itself, as a crash would have it.
+    pub(crate) fn died(&mut self) {
+        use std::os::unix::process::ExitStatusExt;
+        let mut child = self.child.take().unwrap();
+        let status = until_some("the daemon has died", || child.try_wait().unwrap());
+        assert_eq!(status.signal(), Some(9), "{status}");
+    }
+
     /// Starts it again on the same state.
     pub(crate) fn launch(&mut self) {
         if let Err(why) = self.try_launch() {
@@ -179,6 +187,11 @@ impl TestDaemon {
 
     /// Starts it, or says why it did not start.
     pub(crate) fn try_launch(&mut self) -> Result<(), String> {
+        self.try_launch_with(&[])
+    }
+
+    /// The same with settings for this start only.
+    pub(crate) fn try_launch_with(&mut self, settings: &[(&str, &str)]) -> Result<(), String> {
         let log = std::fs::OpenOptions::new()
             .append(true)
             .create(true)
@@ -188,6 +201,7 @@ impl TestDaemon {
             .serve_command()
             .env("ISLE_LOG", "debug")
             .envs(self.settings.iter().map(|(name, value)| (name, value)))
+            .envs(settings.iter().copied())
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()
@@ -195,7 +209,7 @@ impl TestDaemon {
         // The pipe ends when the daemon has said its word.
         let mut word = String::new();
         child.stdout.take().unwrap().read_to_string(&mut word).unwrap();
-        if word.contains("ready") {
+        if word.trim() == "\"ready\"" {
             self.child = Some(child);
             return Ok(());
         }

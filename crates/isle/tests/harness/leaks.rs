@@ -98,7 +98,7 @@ fn same_mounts(pid: i32) -> bool {
 }
 
 /// What the daemon of a state directory names its control groups after.
-fn instance(state_dir: &Path) -> String {
+pub(crate) fn instance(state_dir: &Path) -> String {
     let native = state_dir.join("native");
     let native = native.canonicalize().unwrap_or(native);
     let hash = native.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

@@ -9,5 +9,5 @@ mod wait;
 
 pub(crate) use daemon::TestDaemon;
 pub(crate) use home::{Home, Watchdog, finish};
-pub(crate) use leaks::processes_with;
+pub(crate) use leaks::{instance, processes_with};
 pub(crate) use wait::{until, until_some};

@@ -1,0 +1,140 @@
+//! Every failpoint, in the order of a sandbox's life. The driver of the fault tests passes each of
+//! them, so a point that nothing reaches any more fails the tests.
+
+/// What can happen at a point.
+#[cfg(debug_assertions)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Can {
+    /// The daemon can die there.
+    Die,
+    /// It can die, or the step before can be told as failed.
+    Fail,
+}
+
+/// Which daemons pass a point.
+#[cfg(debug_assertions)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Where {
+    /// All of them.
+    Everywhere,
+    /// Only those whose volumes are images: root's, as a rule.
+    Images,
+    /// Only those whose volumes are directories: an ordinary user's.
+    Directories,
+}
+
+macro_rules! points {
+    ($($variant:ident $name:literal $can:ident $place:ident;)*) => {
+        /// A place in the code.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Point { $($variant,)* }
+
+        #[cfg(debug_assertions)]
+        impl Point {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// Its name, as tests arm it.
+            #[must_use]
+            pub const fn name(self) -> &'static str { match self { $(Self::$variant => $name,)* } }
+
+            /// What can happen there.
+            #[must_use]
+            pub const fn can(self) -> Can { match self { $(Self::$variant => Can::$can,)* } }
+
+            /// Who passes it.
+            #[must_use]
+            pub const fn place(self) -> Where { match self { $(Self::$variant => Where::$place,)* } }
+        }
+    };
+}
+
+points! {
+    // The store: before anything of a change is done, and when it is committed.
+    StoreBegins "store.begins" Fail Everywhere;
+    StoreCommitted "store.committed" Die Everywhere;
+
+    // Making a sandbox: the engine's steps.
+    CreateRecorded "create.recorded" Fail Everywhere;
+    CreateMade "create.made" Fail Everywhere;
+    CreateConnected "create.connected" Fail Everywhere;
+    CreateRunning "create.running" Fail Everywhere;
+    CreateConfirmed "create.confirmed" Fail Everywhere;
+
+    // Making a sandbox: the backend's steps.
+    NativeSlotReserved "native.slot_reserved" Fail Everywhere;
+    NativeRecordWritten "native.record_written" Fail Everywhere;
+    NativeTemplateMade "native.template_made" Fail Images;
+    NativeImageCopied "native.image_copied" Fail Images;
+    NativeImagePlaced "native.image_placed" Fail Images;
+    NativeLoopAttached "native.loop_attached" Fail Images;
+    NativeVolumeMade "native.volume_made" Fail Directories;
+    NativePlaceMade "native.place_made" Fail Everywhere;
+    NativeLeased "native.leased" Fail Everywhere;
+    NativeCgroupsMade "native.cgroups_made" Fail Everywhere;
+    NativeSocketBound "native.socket_bound" Fail Everywhere;
+    NativeForkServerStarted "native.fork_server_started" Fail Everywhere;
+    NativeProcessMade "native.process_made" Fail Everywhere;
+    NativeGreeted "native.greeted" Fail Everywhere;
+    NativeHandedOver "native.handed_over" Fail Everywhere;
+
+    // Running a command.
+    OneShotMade "one_shot.made" Fail Everywhere;
+    OneShotConnected "one_shot.connected" Fail Everywhere;
+    OneShotFilled "one_shot.filled" Fail Everywhere;
+    ExecRecorded "exec.recorded" Die Everywhere;
+    ExecSent "exec.sent" Fail Everywhere;
+    ExecEnded "exec.ended" Die Everywhere;
+    ExecFinished "exec.finished" Die Everywhere;
+    ExecTold "exec.told" Die Everywhere;
+    ExecForgotten "exec.forgotten" Die Everywhere;
+    OneShotRemoved "one_shot.removed" Die Everywhere;
+
+    // Files.
+    WriteDone "write.done" Fail Everywhere;
+    WriteAudited "write.audited" Die Everywhere;
+    RemoveDone "remove.done" Fail Everywhere;
+    RemoveAudited "remove.audited" Die Everywhere;
+
+    // Removing a sandbox: the engine's steps.
+    DestroyMarked "destroy.marked" Fail Everywhere;
+    DestroyRemoved "destroy.removed" Fail Everywhere;
+    DestroyForgotten "destroy.forgotten" Fail Everywhere;
+    WipeRemoved "wipe.removed" Fail Everywhere;
+
+    // Removing a sandbox: the backend's steps.
+    NativeEnded "native.ended" Fail Everywhere;
+    NativeLeaseReturned "native.lease_returned" Fail Everywhere;
+    NativeCgroupsRemoved "native.cgroups_removed" Fail Everywhere;
+    NativePlaceRemoved "native.place_removed" Fail Everywhere;
+    NativeSocketRemoved "native.socket_removed" Fail Everywhere;
+    NativeLayerRemoved "native.layer_removed" Fail Directories;
+    NativeRecordRemoved "native.record_removed" Fail Everywhere;
+    NativeWorkspaceRemoved "native.workspace_removed" Fail Everywhere;
+    NativeVolumeRemoved "native.volume_removed" Fail Everywhere;
+
+    // Starting on what an earlier daemon left.
+    NativeFound "native.found" Fail Everywhere;
+    NativeHeld "native.held" Fail Everywhere;
+    RecoverConnected "recover.connected" Fail Everywhere;
+    RecoverRunsTaken "recover.runs_taken" Die Everywhere;
+    RecoverFailureRecorded "recover.failure_recorded" Die Everywhere;
+    RecoverUndone "recover.undone" Fail Everywhere;
+    RecoverUndoForgotten "recover.undo_forgotten" Die Everywhere;
+    RecoverRunLost "recover.run_lost" Die Everywhere;
+    RecoverAdopted "recover.adopted" Die Everywhere;
+    RecoverSwept "recover.swept" Fail Everywhere;
+}
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::Point;
+
+    #[test]
+    fn every_failpoint_has_a_name_of_its_own() {
+        let names: BTreeSet<&str> = Point::ALL.iter().map(|point| point.name()).collect();
+        assert_eq!(names.len(), Point::ALL.len());
+    }
+}

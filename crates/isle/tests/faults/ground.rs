@@ -1,0 +1,233 @@
+//! A daemon whose failpoints a test can arm, and what must hold of it after every fault.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use isle_fail::{Point, Where};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::harness::http::{Answer, try_unix};
+use crate::harness::{TestDaemon, instance, processes_with, until};
+
+/// What happens at an armed point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    Die,
+    Fail,
+    /// Fail for lack of space.
+    Full,
+}
+
+impl Action {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Die => "die",
+            Self::Fail => "fail",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// What a caller was told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// That it was done.
+    Done(String),
+    /// That it was not, with a code.
+    Refused(String),
+    /// Nothing: the connection broke.
+    Nothing,
+}
+
+/// A daemon and the directory its failpoints look into.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    pub(crate) daemon: TestDaemon,
+    failpoints: TempDir,
+}
+
+impl Ground {
+    pub(crate) fn new() -> Self {
+        Self::with(&[])
+    }
+
+    pub(crate) fn with(settings: &[(&str, &str)]) -> Self {
+        let failpoints = tempfile::Builder::new().prefix("isle-test-points-").tempdir().unwrap();
+        let mut all = vec![
+            ("ISLE_FAILPOINTS", failpoints.path().to_str().unwrap()),
+            // Only what a call does is to pass points.
+            ("ISLE_POOL_SIZE", "0"),
+            ("ISLE_DISK", "16M"),
+        ];
+        all.extend_from_slice(settings);
+        let daemon = TestDaemon::start_with(&all);
+        Self { daemon, failpoints }
+    }
+
+    /// A file the daemon's failpoints look at.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.failpoints.path().join(name)
+    }
+
+    pub(crate) fn arm(&self, point: &str, action: Action, number: usize) {
+        self.arm_as(&format!("{point}={}@{number}", action.word()));
+    }
+
+    fn arm_as(&self, text: &str) {
+        std::fs::remove_file(self.file("fired")).ok();
+        std::fs::write(self.file("being-armed"), text).unwrap();
+        std::fs::rename(self.file("being-armed"), self.file("armed")).unwrap();
+    }
+
+    /// Every time from now on, until it is disarmed.
+    pub(crate) fn arm_for_good(&self, point: &str, action: Action) {
+        self.arm_as(&format!("{point}={}@1+", action.word()));
+    }
+
+    pub(crate) fn disarm(&self) {
+        std::fs::remove_file(self.file("armed")).ok();
+    }
+
+    pub(crate) fn has_fired(&self) -> bool {
+        self.file("fired").exists()
+    }
+
+    /// Forgets what was passed until now.
+    pub(crate) fn forget_passed(&self) {
+        std::fs::write(self.file("passed"), "").unwrap();
+    }
+
+    /// The points passed since, in order.
+    pub(crate) fn passed(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.file("passed")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// A request that may be refused or cut off.
+    pub(crate) fn ask(&self, line: &str, body: Option<&Value>) -> Told {
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let socket = self.daemon.socket();
+        told(try_unix(&socket, line, &["Content-Type: application/json"], body.as_bytes()))
+    }
+
+    /// As a crash and a new start.
+    pub(crate) fn restart(&mut self) {
+        self.daemon.kill();
+        self.daemon.launch();
+    }
+
+    /// A daemon as it is after its very first start: no fork server, nothing made beforehand.
+    pub(crate) fn cool_down(&mut self) {
+        std::fs::remove_dir_all(self.daemon.home().state_dir().join("native/images")).ok();
+        self.restart();
+    }
+
+    /// The agent of a sandbox, as the host numbers it.
+    pub(crate) fn agent(&self, sandbox: &str) -> i32 {
+        let status = self.daemon.get(&format!("/v1/status?sandbox={sandbox}"));
+        let id = status["sandboxes"][0]["id"].as_str().unwrap().to_owned();
+        processes_with(&format!("isle-agent {id}"))[0]
+    }
+
+    /// Names of all sandboxes that can be used or built anew.
+    pub(crate) fn names(&self) -> BTreeSet<String> {
+        self.daemon.names().into_iter().collect()
+    }
+
+    /// What must hold after any fault, with the daemon just started: the audit chain is whole, no run
+    /// goes on that should not, every sandbox has one record and one socket and nothing else has any,
+    /// and a volume without a sandbox is one that was left on purpose.
+    pub(crate) fn check(&self, kept_volumes: &[&str]) {
+        self.daemon.succeeds(&["audit", "--verify"]);
+        until("no run is left open", || {
+            self.daemon.get("/v1/runs?state=running")["runs"].as_array().unwrap().is_empty()
+        });
+        let listed = self.daemon.get("/v1/sandboxes");
+        let listed = listed["sandboxes"].as_array().unwrap();
+        let field = |name: &str| -> BTreeSet<String> {
+            listed.iter().map(|sandbox| sandbox[name].as_str().unwrap().to_owned()).collect()
+        };
+        let (ids, names) = (field("id"), field("name"));
+        until("records, sockets and cgroups are those of the sandboxes", || {
+            let counts = self.daemon.counts();
+            let records: BTreeSet<String> = counts.directories.iter().cloned().collect();
+            let cgroups = ids_in(&counts.cgroups);
+            records == ids
+                && ids_in(&counts.sockets).is_subset(&ids)
+                && cgroups.is_subset(&ids)
+                && counts.unfinished.is_empty()
+                && counts.loop_devices.len() <= ids.len()
+        });
+        let mut volumes = self.volumes();
+        volumes.retain(|volume| !names.contains(volume) && !kept_volumes.contains(&volume.as_str()));
+        assert!(volumes.is_empty(), "volumes of nobody: {volumes:?}");
+    }
+
+    /// Volumes in the state directory, and those of tier `process`.
+    pub(crate) fn volumes(&self) -> BTreeSet<String> {
+        let state = self.daemon.home().state_dir();
+        let mut found = BTreeSet::new();
+        let apart = PathBuf::from("/var/lib").join(instance(&state)).join("volumes");
+        for directory in [state.join("native/volumes"), state.join("native/process/volumes"), apart] {
+            for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+                found.insert(entry.file_name().to_string_lossy().into_owned());
+            }
+        }
+        found
+    }
+
+    /// Removes everything, and sees that it is gone.
+    pub(crate) fn clear(&self) {
+        for name in self.names().into_iter().chain(self.volumes()) {
+            let answer = self.daemon.http("DELETE", &format!("/v1/sandboxes/{name}?wipe=true"), None);
+            assert!(matches!(answer.status, 200 | 404), "{name}: {}", answer.text());
+        }
+        until("nothing is left", || {
+            let counts = self.daemon.counts();
+            let agents = counts.processes.iter().filter(|(_, command)| command.starts_with("isle-agent"));
+            counts.directories.is_empty()
+                && ids_in(&counts.sockets).is_empty()
+                && counts.loop_devices.is_empty()
+                && agents.count() == 0
+                && self.volumes().is_empty()
+        });
+    }
+}
+
+/// What an answer, or the lack of one, tells.
+pub(crate) fn told(answer: std::io::Result<Answer>) -> Told {
+    match answer {
+        Ok(answer) if answer.status == 200 => Told::Done(answer.text()),
+        Ok(answer) => {
+            let error = answer.json()["error"].clone();
+            assert!(!error["next_steps"].as_array().unwrap().is_empty(), "{error}");
+            Told::Refused(error["code"].as_str().unwrap().to_owned())
+        }
+        Err(_) => Told::Nothing,
+    }
+}
+
+/// The ids of sandboxes in paths.
+fn ids_in(paths: &[String]) -> BTreeSet<String> {
+    let names = paths.iter().filter_map(|path| path.rsplit('/').next());
+    names.filter(|name| name.starts_with("sb_")).map(str::to_owned).collect()
+}
+
+/// Whether daemons like this one pass a point.
+pub(crate) fn is_passed_here(point: Point) -> bool {
+    let images = rustix::process::geteuid().is_root()
+        && std::path::Path::new("/dev/loop-control").exists()
+        && ["/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4"].iter().any(|path| std::path::Path::new(path).exists());
+    match point.place() {
+        Where::Everywhere => true,
+        Where::Images => images,
+        Where::Directories => !images,
+    }
+}
+
+/// A sandbox that works, whatever else.
+pub(crate) fn assert_usable(ground: &Ground, name: &str) {
+    let run = ground.daemon.exec(name, json!({"command": "echo works"}));
+    assert_eq!(run["stdout"], "works\n", "{name}: {run}");
+}

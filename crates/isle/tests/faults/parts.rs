@@ -1,0 +1,108 @@
+//! Parts that are killed: agents of both kinds, both fork servers, processes of a guest.
+
+use std::path::Path;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::ground::Ground;
+use crate::harness::{TestDaemon, processes_with, until, until_some};
+
+fn kill(pid: i32) {
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+}
+
+fn parent(pid: i32) -> Option<i32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
+}
+
+fn wait(daemon: &TestDaemon, run: &Value) -> Value {
+    let id = run["run_id"].as_str().unwrap();
+    daemon.post(&format!("/v1/runs/{id}/wait"), json!({"timeout": "60s"}))
+}
+
+const TIERS: [&str; 2] = ["container", "process"];
+
+#[test]
+fn a_killed_agent_of_a_named_sandbox_loses_its_run_and_nothing_else() {
+    for tier in TIERS {
+        let ground = Ground::new();
+        let daemon = &ground.daemon;
+        daemon.post("/v1/sandboxes", json!({"sandbox": "box", "tier": tier, "allow_downgrade": true}));
+        let marker = format!("79401{:07}", std::process::id());
+        daemon.shell("box", "echo kept > file");
+        let run = daemon.exec("box", json!({"command": format!("sleep {marker}"), "wait": "0s"}));
+        until("it sleeps", || !processes_with(&format!("sleep {marker} ")).is_empty());
+        kill(ground.agent("box"));
+        assert_eq!(wait(daemon, &run)["state"], "lost", "{tier}");
+        until("its processes went with it", || processes_with(&marker).is_empty());
+        assert_eq!(daemon.shell("box", "cat file"), "kept\n", "{tier}: built anew with its workspace");
+        let status = daemon.get("/v1/status?sandbox=box");
+        assert_eq!(status["sandboxes"][0]["tier"], tier, "built anew as it was: {status}");
+    }
+}
+
+#[test]
+fn a_killed_agent_of_a_one_shot_is_told_as_lost_and_leaves_nothing() {
+    for tier in TIERS {
+        let ground = Ground::new();
+        let daemon = &ground.daemon;
+        let marker = format!("79402{:07}", std::process::id());
+        let body = json!({
+            "command": format!("sleep {marker}"), "wait": "0s", "tier": tier, "allow_downgrade": true,
+        });
+        let run = daemon.post("/v1/runs", body);
+        until("it sleeps", || !processes_with(&format!("sleep {marker} ")).is_empty());
+        let agents = processes_with(&format!("isle-agent {}", run["sandbox"].as_str().unwrap()));
+        kill(agents[0]);
+        assert_eq!(wait(daemon, &run)["state"], "lost", "{tier}");
+        until("its processes went with it", || processes_with(&marker).is_empty());
+        until("it is gone", || daemon.get("/v1/health")["one_shots"] == 0);
+        assert!(daemon.counts().directories.is_empty());
+    }
+}
+
+#[test]
+fn killed_fork_servers_are_replaced_and_their_sandboxes_live_on() {
+    let ground = Ground::new();
+    let daemon = &ground.daemon;
+    daemon.shell("container", "echo kept > file");
+    daemon.post("/v1/sandboxes", json!({"sandbox": "process", "tier": "process", "allow_downgrade": true}));
+    daemon.shell("process", "echo kept > file");
+    let us = i32::try_from(daemon.pid()).unwrap();
+    let mark = format!("fork-server {}", daemon.home().state_dir().display());
+    let servers =
+        || -> Vec<i32> { processes_with(&mark).into_iter().filter(|pid| parent(*pid) == Some(us)).collect() };
+    for round in 0..2 {
+        let before = until_some("both are there", || Some(servers()).filter(|found| found.len() == 2));
+        for server in &before {
+            kill(*server);
+        }
+        until("they are gone", || !servers().iter().any(|pid| before.contains(pid)));
+        for tier in TIERS {
+            let body = json!({"command": "echo once", "tier": tier, "allow_downgrade": true});
+            assert_eq!(daemon.post("/v1/runs", body)["stdout"], "once\n", "round {round}");
+        }
+        for name in TIERS {
+            assert_eq!(daemon.shell(name, "cat file"), "kept\n", "round {round}");
+        }
+    }
+}
+
+#[test]
+fn a_killed_process_of_a_guest_ends_its_run_and_not_the_sandbox() {
+    let ground = Ground::new();
+    let daemon = &ground.daemon;
+    let marker = format!("79403{:07}", std::process::id());
+    daemon.shell("box", "true");
+    let agent = ground.agent("box");
+    let run = daemon.exec("box", json!({"argv": ["sleep", marker], "wait": "0s"}));
+    let sleeper = until_some("it sleeps", || processes_with(&format!("sleep {marker}")).first().copied());
+    kill(sleeper);
+    let ended = wait(daemon, &run);
+    assert_eq!((&ended["state"], &ended["signal"]), (&json!("killed"), &json!(9)), "{ended}");
+    assert_eq!(daemon.shell("box", "echo goes on"), "goes on\n");
+    assert_eq!(ground.agent("box"), agent, "it is the same sandbox");
+    assert!(Path::new(&format!("/proc/{agent}")).exists());
+}

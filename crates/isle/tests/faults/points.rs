@@ -1,0 +1,155 @@
+//! The driver: every operation once for every point it passes, and at that point the daemon dies, or
+//! is told that the step it has just taken failed. Then it is started again, and the model must hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use isle_fail::{Can, Point};
+
+use crate::ground::{Action, Ground, Told, is_passed_here};
+use crate::harness::until;
+use crate::recovery;
+use crate::scenes::{self, SCENES, Scene};
+
+/// How often one operation may pass one point and have each time tried.
+const MOST: usize = 8;
+
+/// The point of a name.
+pub(crate) fn point(name: &str) -> Point {
+    let found = Point::ALL.iter().find(|point| point.name() == name);
+    *found.unwrap_or_else(|| panic!("{name} is no failpoint"))
+}
+
+/// What can be done at a point.
+pub(crate) fn actions(point: Point) -> &'static [Action] {
+    match (point, point.can()) {
+        (Point::StoreBegins, _) => &[Action::Die, Action::Fail, Action::Full],
+        (_, Can::Fail) => &[Action::Die, Action::Fail],
+        (_, Can::Die) => &[Action::Die],
+    }
+}
+
+/// Plays a scene undisturbed and counts what it passes.
+fn rehearse(scene: &Scene, ground: &mut Ground) -> BTreeMap<String, usize> {
+    (scene.prepare)(ground);
+    ground.forget_passed();
+    let told = (scene.act)(ground);
+    assert!(matches!(told, Told::Done(_)), "{}: {told:?}", scene.name);
+    until("it has passed its last point", || ground.passed().iter().any(|name| name == scene.last.name()));
+    let mut counts = BTreeMap::new();
+    for name in ground.passed() {
+        *counts.entry(name).or_default() += 1;
+    }
+    (scene.check)(ground, &told);
+    ground.restart();
+    ground.check(scene.keeps);
+    ground.clear();
+    counts
+}
+
+/// Plays a scene with a fault at one point.
+fn play(scene: &Scene, ground: &mut Ground, point: Point, action: Action, number: usize) {
+    println!("{}: {action:?} at {} ({number})", scene.name, point.name());
+    (scene.prepare)(ground);
+    ground.arm(point.name(), action, number);
+    let told = (scene.act)(ground);
+    until("the point is passed", || ground.has_fired());
+    match action {
+        Action::Die => {
+            ground.daemon.died();
+            ground.daemon.launch();
+        }
+        Action::Fail | Action::Full => {
+            // The daemon goes on and serves; then it is killed like any other.
+            assert_ne!(told, Told::Nothing, "an error is no reason to hang up");
+            assert_eq!(ground.daemon.get("/v1/health")["status"], "ok");
+            ground.restart();
+        }
+    }
+    ground.check(scene.keeps);
+    (scene.check)(ground, &told);
+    ground.clear();
+}
+
+/// Plays a scene with every fault at every point it passes.
+fn play_all(scene: &Scene) {
+    let mut ground = Ground::new();
+    let counts = rehearse(scene, &mut ground);
+    for (name, count) in counts {
+        let point = point(&name);
+        for action in actions(point) {
+            for number in 1..=count.min(MOST) {
+                play(scene, &mut ground, point, *action, number);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_failpoint_is_passed_by_the_fault_tests() {
+    let mut ground = Ground::new();
+    let mut passed: BTreeSet<String> = BTreeSet::new();
+    // Starting the fork server is part of the first scene only.
+    passed.extend(ground.passed());
+    for scene in SCENES {
+        passed.extend(rehearse(scene, &mut ground).into_keys());
+    }
+    drop(ground);
+    passed.extend(recovery::rehearse().into_keys());
+    passed.extend(recovery::rehearse_adoption().into_keys());
+    let expected: BTreeSet<String> = Point::ALL
+        .iter()
+        .filter(|point| is_passed_here(**point))
+        .map(|point| point.name().to_owned())
+        .collect();
+    let missed: Vec<&String> = expected.difference(&passed).collect();
+    assert!(missed.is_empty(), "never passed: {missed:?}");
+    let strange: Vec<&String> = passed.difference(&expected).collect();
+    assert!(strange.is_empty(), "passed where nobody expects it: {strange:?}");
+}
+
+#[test]
+fn a_fault_at_any_point_of_a_create_leaves_a_whole_sandbox_or_none() {
+    play_all(&scenes::CREATE);
+}
+
+#[test]
+fn a_fault_at_any_point_of_a_create_in_tier_process_leaves_a_whole_sandbox_or_none() {
+    play_all(&scenes::CREATE_PROCESS);
+}
+
+#[test]
+fn a_fault_at_any_point_of_an_exec_runs_it_once_or_not_at_all() {
+    play_all(&scenes::EXEC);
+}
+
+#[test]
+fn a_fault_at_any_point_of_a_one_shot_leaves_nothing_of_it() {
+    play_all(&scenes::ONE_SHOT);
+}
+
+#[test]
+fn a_fault_at_any_point_of_a_one_shot_in_tier_process_leaves_nothing_of_it() {
+    play_all(&scenes::ONE_SHOT_PROCESS);
+}
+
+#[test]
+fn a_fault_at_any_point_of_a_write_leaves_all_files_old_or_all_new() {
+    play_all(&scenes::WRITE);
+    play_all(&scenes::REMOVE);
+}
+
+#[test]
+fn a_fault_at_any_point_of_a_destroy_keeps_the_workspace() {
+    play_all(&scenes::DESTROY);
+}
+
+#[test]
+fn a_fault_at_any_point_of_a_wipe_leaves_a_whole_workspace_or_none() {
+    play_all(&scenes::WIPE);
+    play_all(&scenes::WIPE_KEPT);
+}
+
+#[test]
+fn a_fault_at_any_point_of_a_wipe_in_tier_process_leaves_a_whole_workspace_or_none() {
+    play_all(&scenes::WIPE_PROCESS);
+}

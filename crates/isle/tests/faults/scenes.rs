@@ -1,0 +1,217 @@
+//! One operation each, through the real door: what is there before, the call, and what must be so
+//! afterwards, given what the caller was told.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use isle_fail::Point;
+use serde_json::{Value, json};
+
+use crate::ground::{Ground, Told, assert_usable};
+
+/// One operation.
+#[derive(Debug)]
+pub(crate) struct Scene {
+    pub(crate) name: &'static str,
+    /// Makes what the operation needs.
+    pub(crate) prepare: fn(&mut Ground),
+    /// Calls it.
+    pub(crate) act: fn(&Ground) -> Told,
+    /// Compares what was told with what is.
+    pub(crate) check: fn(&Ground, &Told),
+    /// What is passed last, maybe after the answer.
+    pub(crate) last: Point,
+    /// Workspaces that may be there without a sandbox.
+    pub(crate) keeps: &'static [&'static str],
+}
+
+/// All of them.
+pub(crate) const SCENES: &[Scene] = &[
+    CREATE,
+    CREATE_PROCESS,
+    EXEC,
+    ONE_SHOT,
+    ONE_SHOT_PROCESS,
+    WRITE,
+    REMOVE,
+    DESTROY,
+    WIPE,
+    WIPE_PROCESS,
+    WIPE_KEPT,
+];
+
+fn create(ground: &Ground, settings: Value) -> Told {
+    ground.ask("POST /v1/sandboxes", Some(&settings))
+}
+
+fn check_created(ground: &Ground, told: &Told) {
+    let there = ground.names().contains("box");
+    assert!(there || !matches!(told, Told::Done(_)), "it was acknowledged and is lost");
+    if !there {
+        assert!(ground.volumes().is_empty(), "half of it is left: {:?}", ground.volumes());
+    }
+    // Whole, or not at all: in both cases the name can be used.
+    assert_usable(ground, "box");
+}
+
+pub(crate) const CREATE: Scene = Scene {
+    name: "create",
+    prepare: Ground::cool_down,
+    act: |ground| create(ground, json!({"sandbox": "box"})),
+    check: check_created,
+    last: Point::CreateConfirmed,
+    keeps: &[],
+};
+
+pub(crate) const CREATE_PROCESS: Scene = Scene {
+    name: "create, tier process",
+    act: |ground| create(ground, json!({"sandbox": "box", "tier": "process", "allow_downgrade": true})),
+    ..CREATE
+};
+
+/// Counts itself, and says more than an agent keeps until the next run.
+const COUNTED: &str = "echo run >> count; seq 1 5000";
+const COUNTED_BYTES: u64 = 23_893;
+/// Tells the commands of one play from those of another: history stays.
+static PLAYS: AtomicUsize = AtomicUsize::new(0);
+
+fn counted() -> String {
+    format!("{COUNTED} # {}", PLAYS.load(Ordering::Relaxed))
+}
+
+pub(crate) const EXEC: Scene = Scene {
+    name: "exec",
+    prepare: |ground| drop(ground.daemon.shell("box", "true")),
+    act: |ground| {
+        PLAYS.fetch_add(1, Ordering::Relaxed);
+        ground.ask("POST /v1/sandboxes/box/exec", Some(&json!({"command": counted()})))
+    },
+    check: |ground, told| {
+        let runs = ground.daemon.get("/v1/runs?sandbox=box&limit=100");
+        let runs: Vec<Value> = runs["runs"].as_array().unwrap().clone();
+        let counted: Vec<&Value> = runs.iter().filter(|run| run["command"] == counted()).collect();
+        assert!(counted.len() <= 1, "{counted:?}");
+        let count = ground.daemon.shell("box", "cat count 2>/dev/null || true").lines().count();
+        assert!(count <= 1, "it ran {count} times");
+        if let Told::Done(answer) = told {
+            let run: Value = serde_json::from_str(answer).unwrap();
+            if run["state"] == "completed" {
+                assert_eq!((count, counted.len()), (1, 1));
+                assert_eq!(counted[0]["state"], "completed", "{run} and now {}", counted[0]);
+                let logs = ground
+                    .daemon
+                    .get(&format!("/v1/runs/{}/logs?stream=stdout", run["run_id"].as_str().unwrap()));
+                assert_eq!(logs["stdout"]["total_bytes"], COUNTED_BYTES, "{logs}");
+            }
+        }
+    },
+    last: Point::ExecForgotten,
+    keeps: &[],
+};
+
+fn run_once(ground: &Ground, tier: &str) -> Told {
+    let files = json!([{"path": "given", "content": "placed"}]);
+    let body = json!({"command": "cat given", "files": files, "tier": tier, "allow_downgrade": true});
+    ground.ask("POST /v1/runs", Some(&body))
+}
+
+fn check_once(ground: &Ground, told: &Told) {
+    assert!(ground.names().is_empty());
+    if let Told::Done(answer) = told {
+        let run: Value = serde_json::from_str(answer).unwrap();
+        let now =
+            ground.daemon.post(&format!("/v1/runs/{}/wait", run["run_id"].as_str().unwrap()), json!({}));
+        assert_eq!((&run["state"], &run["stdout"]), (&now["state"], &now["stdout"]), "as it was told");
+    }
+}
+
+pub(crate) const ONE_SHOT: Scene = Scene {
+    name: "run once",
+    prepare: Ground::cool_down,
+    act: |ground| run_once(ground, "container"),
+    check: check_once,
+    last: Point::OneShotRemoved,
+    keeps: &[],
+};
+
+pub(crate) const ONE_SHOT_PROCESS: Scene =
+    Scene { name: "run once, tier process", act: |ground| run_once(ground, "process"), ..ONE_SHOT };
+
+pub(crate) const WRITE: Scene = Scene {
+    name: "write",
+    prepare: |ground| drop(ground.daemon.shell("box", "echo old > a; echo old > b")),
+    act: |ground| {
+        let files = json!([{"path": "a", "content": "new\n"}, {"path": "b", "content": "new\n"}]);
+        ground.ask("POST /v1/sandboxes/box/files/write", Some(&json!({"files": files})))
+    },
+    check: |ground, told| {
+        let found = ground.daemon.shell("box", "cat a b; ls -A");
+        let allowed: &[&str] = match told {
+            Told::Done(_) => &["new\nnew\na\nb\n"],
+            Told::Refused(_) | Told::Nothing => &["old\nold\na\nb\n", "new\nnew\na\nb\n"],
+        };
+        assert!(allowed.contains(&found.as_str()), "{found}");
+    },
+    last: Point::WriteAudited,
+    keeps: &[],
+};
+
+pub(crate) const REMOVE: Scene = Scene {
+    name: "remove a file",
+    prepare: |ground| drop(ground.daemon.shell("box", "echo old > a; echo old > b")),
+    act: |ground| ground.ask("POST /v1/sandboxes/box/files/remove", Some(&json!({"path": "a"}))),
+    check: |ground, told| {
+        let found = ground.daemon.shell("box", "ls -A");
+        assert!(found == "b\n" || (found == "a\nb\n" && !matches!(told, Told::Done(_))), "{found}");
+    },
+    last: Point::RemoveAudited,
+    keeps: &[],
+};
+
+pub(crate) const DESTROY: Scene = Scene {
+    name: "destroy",
+    prepare: |ground| drop(ground.daemon.shell("box", "echo kept > file")),
+    act: |ground| ground.ask("DELETE /v1/sandboxes/box", None),
+    check: |ground, told| {
+        assert!(!(matches!(told, Told::Done(_)) && ground.names().contains("box")), "it is back");
+        assert_eq!(ground.daemon.shell("box", "cat file"), "kept\n", "the workspace stays in any case");
+    },
+    last: Point::DestroyForgotten,
+    keeps: &["box"],
+};
+
+fn check_wiped(ground: &Ground, told: &Told) {
+    if matches!(told, Told::Done(_)) {
+        assert!(!ground.names().contains("box"), "it is back");
+        assert!(!ground.volumes().contains("box"), "its workspace is still there");
+    }
+    let found = ground.daemon.shell("box", "cat file 2>/dev/null || true");
+    assert!(found.is_empty() || (found == "kept\n" && !matches!(told, Told::Done(_))), "{found}");
+}
+
+pub(crate) const WIPE: Scene = Scene {
+    name: "destroy and wipe",
+    act: |ground| ground.ask("DELETE /v1/sandboxes/box?wipe=true", None),
+    check: check_wiped,
+    ..DESTROY
+};
+
+pub(crate) const WIPE_PROCESS: Scene = Scene {
+    name: "destroy and wipe, tier process",
+    prepare: |ground| {
+        let told = create(ground, json!({"sandbox": "box", "tier": "process", "allow_downgrade": true}));
+        assert!(matches!(told, Told::Done(_)), "{told:?}");
+        ground.daemon.shell("box", "echo kept > file");
+    },
+    ..WIPE
+};
+
+pub(crate) const WIPE_KEPT: Scene = Scene {
+    name: "wipe a workspace without a sandbox",
+    prepare: |ground| {
+        ground.daemon.shell("box", "echo kept > file");
+        let told = ground.ask("DELETE /v1/sandboxes/box", None);
+        assert!(matches!(told, Told::Done(_)), "{told:?}");
+    },
+    last: Point::WipeRemoved,
+    ..WIPE
+};
