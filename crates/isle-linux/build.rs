@@ -12,7 +12,13 @@ fn main() {
         return;
     }
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("../..");
-    for part in ["crates/isle-agent", "crates/isle-wire/src", "crates/isle-linux/src/setup", "Cargo.lock"] {
+    for part in [
+        "crates/isle-agent",
+        "crates/isle-wire/src",
+        "crates/isle-linux/src/setup",
+        "crates/isle-linux/src/tree",
+        "Cargo.lock",
+    ] {
         println!("cargo::rerun-if-changed={}", root.join(part).display());
     }
     for file in ["request.rs", "sys.rs"] {

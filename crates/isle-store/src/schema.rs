@@ -12,7 +12,7 @@ use crate::files;
 pub(crate) const APPLICATION_ID: i32 = 0x4953_4c45;
 
 /// Position `n` leads from version `n` to `n + 1`. Never edit one that was released; add another.
-pub(crate) const MIGRATIONS: &[&str] = &[V1];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2];
 
 // Every index is a page more to write for each run, so there is one only where a search would be long:
 // old runs are forgotten, so those that have not ended are found by looking at all, and an action is so
@@ -94,6 +94,10 @@ CREATE TABLE audit_head (
     taint TEXT,
     mac BLOB NOT NULL
 ) STRICT;
+";
+
+const V2: &str = "
+ALTER TABLE runs ADD COLUMN limits_hit TEXT NOT NULL DEFAULT '[]';
 ";
 
 /// The newest version a list of migrations leads to.

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::events::StreamName;
+use super::limits::{Counters, Happenings};
 use super::outcome::{End, classify};
 use super::program::Language;
 use super::{Ending, Run};
@@ -79,8 +80,8 @@ impl Job {
         if sent.is_ok() {
             run.note_started();
         }
-        // Read while the agent is busy starting the command: nothing can run out of memory that soon.
-        let kills_before = sandbox.backend.oom_kills(&sandbox.id);
+        // Read while the agent is busy starting the command: nothing can reach a limit that soon.
+        let before = Counters::read(&run);
         // A run in a named sandbox outlives the engine, unless somebody interactive is attached.
         let outlives = guard.is_none() && caller.is_none();
         let halted = inner.halted.clone();
@@ -96,13 +97,11 @@ impl Job {
             Ok(()) => watch.drive(stream, input).await,
         };
         let was_ended = !matches!(end, End::Broken(_));
-        let ran_out_of_memory = match (&end, kills_before) {
-            (End::Ended(_), Some(before)) => {
-                sandbox.backend.oom_kills(&sandbox.id).is_some_and(|after| after > before)
-            }
-            _ => false,
+        let happenings = match &end {
+            End::Ended(ended) => Happenings::since(before, &run, ended),
+            End::Failed(_) | End::Broken(_) => Happenings::default(),
         };
-        let finish = classify(&run, end, &named, language, ran_out_of_memory);
+        let finish = classify(&run, end, &named, language, happenings);
 
         let executed = passage.executed(finish);
         let signed = pipeline::sign(executed);

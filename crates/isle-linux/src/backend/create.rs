@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::Arc;
 
-use isle_engine::backend::{Created, Keep, Lifetime, SandboxSpec, Tier};
+use isle_engine::backend::{Created, Keep, Lifetime, OPEN_FILES, SandboxSpec, Tier};
 use isle_engine::values::SandboxId;
 use isle_engine::{Code, Error, Result};
 use isle_wire::Welcome;
@@ -18,9 +18,6 @@ use super::spare::{self, Lease};
 use super::{Inner, destroy, failed, link, pool, report, volume, watch};
 use crate::request::{Directories, Extent, MakeRequest, MakeTier, Volume, outside};
 use crate::setup::{SANDBOX_ID, template};
-
-/// Open descriptors per process.
-const OPEN_FILES: u64 = 4096;
 
 /// The slot of a sandbox that has no ids of its own.
 pub(super) const NO_SLOT: u32 = u32::MAX;
@@ -159,8 +156,9 @@ async fn make_process(
         slot: slot.number,
         slot_stays: slot.stays,
         resource: lease.map_or_else(|| id.clone(), |lease| lease.resource.clone()),
-        oom_counter: lease
-            .map_or_else(|| inner.cgroups.oom_counter(id.as_str()), |lease| lease.oom_counter.clone()),
+        counters: lease
+            .map_or_else(|| Arc::new(inner.cgroups.counters(id.as_str())), |lease| lease.counters.clone()),
+        stopped: Arc::default(),
         lease: None,
     };
     let connect = || -> io::Result<UnixStream> {

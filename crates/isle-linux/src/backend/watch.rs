@@ -29,9 +29,11 @@ pub(super) fn start(inner: &Arc<Inner>, id: &SandboxId, volume: SandboxName, lim
                     tracing::warn!(sandbox = %volume, used, limit = limit.0, "the sandbox is stopped: its disk limit is reached");
                 }
                 stopped = true;
+                inner.alive.set_stopped(&id, true);
                 signal_all(&process, libc::SIGSTOP);
             } else if stopped {
                 stopped = false;
+                inner.alive.set_stopped(&id, false);
                 tracing::info!(sandbox = %volume, used, limit = limit.0, "the sandbox goes on: it is below its disk limit");
                 signal_all(&process, libc::SIGCONT);
             }
