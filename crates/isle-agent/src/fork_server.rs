@@ -16,7 +16,7 @@ use isle_linux::request::{
 };
 use isle_linux::setup::seccomp::{self, Instruction, Listener, Policy};
 use isle_linux::setup::{SANDBOX_ID, berth, container};
-use isle_linux::sys::{Cloned, Doing, Step, StepError, check, clone_process};
+use isle_linux::sys::{Cloned, Doing, Step, StepError, check, clone_process, forget_signal_choices, prctl};
 use isle_linux::tree;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -51,6 +51,9 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> Result<(), S
     };
     let (state, scratch) = (next("state directory")?, next("scratch directory")?);
     let mode = arguments.next();
+    forget_signal_choices();
+    // Nothing is ever executed here but commands of sandboxes, which must not gain rights either.
+    prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0).doing(|| "set no-new-privileges".into())?;
     if mode.as_deref() == Some(OsStr::new("plain")) {
         return plain_server::run(control);
     }

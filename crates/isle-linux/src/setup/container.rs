@@ -44,6 +44,7 @@ pub fn enter(request: &MakeRequest, go: OwnedFd, filter: &[Instruction]) -> Step
     prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0).doing(|| "set no-new-privileges".into())?;
     confine_files(&mut missing);
     let refusals = seccomp::install(filter).doing(|| "install the system call filter".into())?;
+    prctl(libc::PR_SET_DUMPABLE, 0, 0).doing(|| "close the agent's memory".into())?;
     Ok(Entered { refusals: Some(refusals), missing })
 }
 

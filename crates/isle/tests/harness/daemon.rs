@@ -177,15 +177,28 @@ impl TestDaemon {
         }
     }
 
+    /// Starts it again by way of a shell script that ends by becoming its arguments.
+    pub(crate) fn launch_by(&mut self, script: &str) {
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_isle"), "serve", "--background"]);
+        self.home.dress(&mut command);
+        if let Err(why) = self.try_launch_with(command) {
+            panic!("the daemon did not start: {why}");
+        }
+    }
+
     /// Starts it, or says why it did not start.
     pub(crate) fn try_launch(&mut self) -> Result<(), String> {
+        self.try_launch_with(self.serve_command())
+    }
+
+    fn try_launch_with(&mut self, mut command: Command) -> Result<(), String> {
         let log = std::fs::OpenOptions::new()
             .append(true)
             .create(true)
             .open(self.home.path().join("daemon.log"))
             .unwrap();
-        let mut child = self
-            .serve_command()
+        let mut child = command
             .env("ISLE_LOG", "debug")
             .envs(self.settings.iter().map(|(name, value)| (name, value)))
             .stdout(Stdio::piped())
