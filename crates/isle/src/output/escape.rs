@@ -18,6 +18,23 @@ pub(crate) fn escaped(text: &str) -> String {
     safe
 }
 
+/// JSON with the same characters written as JSON writes them: the value stays the same. They stand in
+/// strings only, and those below the space are written out already.
+pub(crate) fn escaped_json(json: &str) -> String {
+    let mut safe = String::with_capacity(json.len());
+    for character in json.chars() {
+        if character == '\n' || !(character.is_control() || misleads(character)) {
+            safe.push(character);
+            continue;
+        }
+        let mut units = [0; 2];
+        for unit in character.encode_utf16(&mut units) {
+            safe.push_str(&format!("\\u{unit:04x}"));
+        }
+    }
+    safe
+}
+
 /// Invisible characters and those that change the direction of writing.
 fn misleads(character: char) -> bool {
     matches!(
@@ -41,6 +58,14 @@ pub(crate) fn shortened(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_stays_the_same_value() {
+        let value = serde_json::json!({"a\u{202e}": "x\u{9b}\u{7f}\u{e0001}\n漢"});
+        let text = escaped_json(&format!("{value:#}"));
+        assert!(!text.contains(['\u{202e}', '\u{9b}', '\u{7f}', '\u{e0001}']), "{text}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+    }
 
     #[test]
     fn escape_sequences_and_direction_marks_are_written_out() {

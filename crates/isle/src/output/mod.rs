@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use isle_client::{ClientError, Result};
 use serde_json::{Value, json};
 
-pub(crate) use escape::{escaped, shortened};
+pub(crate) use escape::{escaped, escaped_json, shortened};
 pub(crate) use paint::{Colour, Paint};
 pub(crate) use table::Table;
 
@@ -32,7 +32,7 @@ pub(crate) fn print(text: &str) {
 
 /// Writes a value as JSON, readable.
 pub(crate) fn print_json(value: &Value) {
-    print(&format!("{value:#}\n"));
+    print(&format!("{}\n", escaped_json(&format!("{value:#}"))));
 }
 
 /// Writes one line for people to standard error.
@@ -43,7 +43,7 @@ pub(crate) fn say(line: &str) {
 /// Shows an error: code, sentence, next steps.
 pub(crate) fn show_error(error: &ClientError, form: Form) {
     if form == Form::Json {
-        say(&json!({ "error": error }).to_string());
+        say(&escaped_json(&json!({ "error": error }).to_string()));
         return;
     }
     let paint = Paint::for_stderr();

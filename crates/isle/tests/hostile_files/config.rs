@@ -26,9 +26,7 @@ fn what_a_workspace_brings_for_the_host_is_copied_as_mere_files() {
         let home = scene.daemon.home().path().to_owned();
         let out = home.join("out");
         assert!(out.join(".git/hooks/pre-commit").exists() && out.join(".mcp.json").exists());
-        for arguments in
-            [&["run", "--", "true"][..], &["exec", "box", "--", "true"], &["config"], &["shell", "box"]]
-        {
+        for arguments in [&["run", "--", "true"][..], &["exec", "box", "--", "true"], &["config"]] {
             let said = finish(scene.daemon.isle(arguments).current_dir(&out));
             let words = String::from_utf8_lossy(&said.stderr).into_owned();
             assert!(

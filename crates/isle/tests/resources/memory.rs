@@ -22,7 +22,7 @@ while True:
 }
 
 const ANONYMOUS: &str = "        keep = []
-        while True: keep.append(bytearray(1 << 20))";
+        while True: keep.append(bytearray(b'x') * (1 << 20))";
 const NAMELESS_FILE: &str = "        fd = os.memfd_create('x')
         while True: os.write(fd, b'x' * (1 << 20))";
 

@@ -28,7 +28,7 @@ fn a_flood_of_output_neither_fills_the_daemon_nor_disturbs_anybody() {
     let run = arena.daemon.exec(WILD, json!({"command": command, "wait": "0s"}));
     let id = run["run_id"].as_str().unwrap();
     let total = || {
-        let logs = arena.daemon.get(&format!("/v1/runs/{id}/logs?limit=1&tail=1"));
+        let logs = arena.daemon.get(&format!("/v1/runs/{id}/logs?offset=0&limit=1"));
         logs["stdout"]["total_bytes"].as_u64().unwrap_or(0)
             + logs["stderr"]["total_bytes"].as_u64().unwrap_or(0)
     };

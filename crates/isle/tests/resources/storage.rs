@@ -31,7 +31,7 @@ fn a_one_shots_full_disk_and_its_last_inode_are_named() {
     let run = arena.daemon.post("/v1/runs", disk);
     assert_eq!(run["state"], "failed", "{run}");
     assert_names(&run, "disk", "16M");
-    let files = "i=0; while : > f$i; do i=$((i+1)); done";
+    let files = "i=0; while : > f$i; do i=$((i+1)); done; exit 1";
     let run = arena
         .daemon
         .post("/v1/runs", json!({"command": files, "disk": "16M", "timeout": "60s", "wait": "70s"}));

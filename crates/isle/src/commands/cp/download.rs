@@ -58,15 +58,29 @@ async fn tree(
     target: PathBuf,
     copied: &mut Copied,
 ) -> Result<()> {
+    let top = path;
     let mut open = vec![(path.to_owned(), target)];
     while let Some((path, target)) = open.pop() {
+        let is_top = path == top;
         match std::fs::create_dir(&target) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => refuse_link(&target)?,
+            Err(error) if error.kind() == io::ErrorKind::InvalidFilename => {
+                copied.skip_because(path, "its path is too long for this host");
+                continue;
+            }
             Err(error) => return Err(cannot("make", &target, &error)),
         }
         let input = json!({ "sandbox": sandbox, "path": path, "limit": 10_000 });
-        let listing: Listing = client.call_as("list_files", input).await?;
+        let listing: Listing = match client.call_as("list_files", input).await {
+            Ok(listing) => listing,
+            // The one that was asked for must be there; those below it may be gone or swapped meanwhile.
+            Err(error) if !is_top && is_elusive(&error) => {
+                copied.skip_because(path, error.message);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         if listing.truncated {
             return Err(Error::new(
                 Code::TooLarge,
