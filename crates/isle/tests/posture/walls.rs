@@ -61,7 +61,7 @@ fn a_container_has_exactly_the_expected_mounts() {
             );
             continue;
         }
-        let propagation: Vec<&&str> = left[6..].iter().filter(|field| **field != "").collect();
+        let propagation: Vec<&&str> = left[6..].iter().filter(|field| !field.is_empty()).collect();
         assert!(propagation.is_empty(), "nothing that happens to mounts outside may show inside: {line}");
         if place.starts_with("/proc/") && place != "/proc/sys" {
             assert!(wanted.contains(&"ro"), "what is covered stays covered: {line}");
