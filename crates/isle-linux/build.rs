@@ -17,6 +17,7 @@ fn main() {
         "crates/isle-probe",
         "crates/isle-wire/src",
         "crates/isle-linux/src/setup",
+        "crates/isle-linux/src/tree",
         "Cargo.lock",
     ] {
         println!("cargo::rerun-if-changed={}", root.join(part).display());

@@ -40,8 +40,10 @@ pub(crate) fn descendants(pid: i32) -> Vec<i32> {
 
 /// The parent of a process.
 pub(crate) fn parent(pid: i32) -> Option<i32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    // A process chooses its own name, which stands there in brackets and need not be text.
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let end = stat.iter().rposition(|&byte| byte == b')')?;
+    std::str::from_utf8(&stat[end + 1..]).ok()?.split_whitespace().nth(1)?.parse().ok()
 }
 
 #[cfg(test)]

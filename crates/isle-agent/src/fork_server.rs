@@ -18,7 +18,8 @@ use isle_linux::setup::container::Recipe;
 use isle_linux::setup::network::Networks;
 use isle_linux::setup::seccomp::Listener;
 use isle_linux::setup::{SANDBOX_ID, berth, container};
-use isle_linux::sys::{Cloned, Doing, Step, StepError, check, clone_process};
+use isle_linux::sys::{Cloned, Doing, Step, StepError, check, clone_process, forget_signal_choices, prctl};
+use isle_linux::tree;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags,
@@ -52,6 +53,9 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> Result<(), S
     };
     let (state, scratch) = (next("state directory")?, next("scratch directory")?);
     let mode = arguments.next();
+    forget_signal_choices();
+    // Nothing is ever executed here but commands of sandboxes, which must not gain rights either.
+    prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0).doing(|| "set no-new-privileges".into())?;
     if mode.as_deref() == Some(OsStr::new("plain")) {
         return plain_server::run(control);
     }
@@ -152,11 +156,11 @@ impl Server {
             match request {
                 ForkRequest::Make(request) => self.make(&request, descriptors)?,
                 ForkRequest::Remove(request) => self.aside(&request, |path, ticket| {
-                    let errno = remove_tree(path).err().and_then(|error| error.raw_os_error()).unwrap_or(0);
+                    let errno = tree::remove(path).err().and_then(|error| error.raw_os_error()).unwrap_or(0);
                     ForkReply::Removed(Removed { ticket, errno })
                 })?,
                 ForkRequest::Measure(request) => self.aside(&request, |path, ticket| {
-                    ForkReply::Measured(Measured { ticket, bytes: measure_tree(path) })
+                    ForkReply::Measured(Measured { ticket, bytes: tree::measure(path) })
                 })?,
             }
         }
@@ -443,25 +447,4 @@ pub(crate) fn keep_only(
 pub(crate) fn exit(status: i32) -> ! {
     // SAFETY: ends the process; as the first of its pid namespace, everything in it ends too.
     unsafe { libc::_exit(status) }
-}
-
-fn remove_tree(path: &Path) -> io::Result<()> {
-    match fs::symlink_metadata(path) {
-        Ok(meta) if meta.is_dir() => fs::remove_dir_all(path),
-        Ok(_) => fs::remove_file(path),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-fn measure_tree(path: &Path) -> u64 {
-    use std::os::unix::fs::MetadataExt;
-    let Ok(meta) = fs::symlink_metadata(path) else { return 0 };
-    let mut total = meta.blocks() * 512;
-    if meta.is_dir() {
-        for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-            total += measure_tree(&entry.path());
-        }
-    }
-    total
 }

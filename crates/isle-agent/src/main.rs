@@ -11,6 +11,7 @@ mod place;
 mod plain_server;
 mod reap;
 mod refusals;
+mod room;
 mod run;
 mod runs;
 mod serve;

@@ -7,8 +7,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use isle_linux::request::{ForkReply, ForkRequest, MakeRequest, MakeTier, Measured, Removed};
-use isle_linux::setup::process;
 use isle_linux::setup::seccomp::{self, Instruction, Policy};
+use isle_linux::setup::{privileges, process};
 use isle_linux::sys::{Cloned, Doing, Step, clone_process, prctl};
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -26,6 +26,9 @@ struct Server {
 
 /// Serves until the daemon goes.
 pub(crate) fn run(control: OwnedFd) -> Step<()> {
+    if rustix::process::geteuid().is_root() {
+        privileges::keep_at_most(privileges::PLAIN_FORK_SERVER).doing(|| "drop capabilities".into())?;
+    }
     prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0).doing(|| "adopt orphans".into())?;
     let ended = signal_descriptor(&[libc::SIGCHLD]).doing(|| "hear of ended children".into())?;
     let mut server = Server { control, filter: seccomp::compile(Policy::Process), agents: HashSet::new() };

@@ -18,6 +18,7 @@ use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::time::Instant as Deadline;
 
 use crate::output::Channel;
+use crate::room;
 use crate::runs::{Run, RunState};
 use crate::serve::{Cell, Shared, output_frame};
 use crate::spawn::{self, ProgramIo, Spawned};
@@ -449,6 +450,7 @@ fn finish(run: &Run, leftovers: u32) {
         stderr_bytes: state.stderr.total(),
         leftovers,
         violations,
+        full: room::full_after(reaped.exit),
     });
     run.changed.notify_waiters();
 }

@@ -44,6 +44,9 @@ pub enum Lifetime {
     Named,
 }
 
+/// Files one process of a sandbox may have open, whatever the tier.
+pub const OPEN_FILES: u64 = 4096;
+
 /// What a sandbox may use. `None` means the backend's default.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -220,6 +223,13 @@ pub trait Backend: Send + Sync + 'static {
     /// Times the kernel killed one of its processes for lack of memory, read cheaply. `None` where
     /// nothing counts them.
     fn oom_kills(&self, id: &SandboxId) -> Option<u64>;
+
+    /// Times the kernel refused it a process or thread for its limit, read cheaply. `None` where
+    /// nothing counts them.
+    fn refused_forks(&self, id: &SandboxId) -> Option<u64>;
+
+    /// Whether it is stopped because its files exceed a disk limit that is only watched.
+    fn stopped_for_disk(&self, id: &SandboxId) -> bool;
 
     /// Removes everything of this backend (under this state directory) that belongs to none of
     /// `known`. Called once at start. Returns what it removed, for the log.

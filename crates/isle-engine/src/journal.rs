@@ -190,6 +190,7 @@ impl Journal {
             started_at_ms: run.started_at_ms,
             state: RunState::Running.as_str().into(),
             violations: Value::Array(Vec::new()),
+            limits_hit: Value::Array(Vec::new()),
             ..RunRow::default()
         };
         self.store.begin_run(&row).map_err(store_error)
@@ -236,6 +237,7 @@ impl Journal {
             ended_at_ms: wall_clock_ms(),
             note: finish.note.clone(),
             violations: serde_json::to_value(&finish.violations).map_err(Error::internal)?,
+            limits_hit: serde_json::to_value(&finish.limits_hit).map_err(Error::internal)?,
             output: RunOutput {
                 stdout_head: stdout.head,
                 stdout_tail: stdout.tail,
@@ -270,6 +272,7 @@ impl Journal {
             ended_at_ms: wall_clock_ms(),
             note: Some(note.clone()),
             violations: Value::Array(Vec::new()),
+            limits_hit: Value::Array(Vec::new()),
             ..RunEnd::default()
         };
         let name = row.sandbox_name.clone().unwrap_or_else(|| row.sandbox_id.clone());

@@ -8,6 +8,7 @@ pub mod backend;
 pub mod request;
 pub mod setup;
 pub mod sys;
+pub mod tree;
 
 #[cfg(feature = "backend")]
-pub use backend::{NativeBackend, NativeConfig, OPEN_FILES, attack_program, probe};
+pub use backend::{NativeBackend, NativeConfig, attack_program, probe};

@@ -49,6 +49,39 @@ pub fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
+/// Closes every descriptor but the standard three.
+///
+/// # Safety
+///
+/// Nothing in this process may own one of them: for the first moments of a program, when all there can
+/// be is what its parent left open.
+pub unsafe fn close_inherited() -> io::Result<()> {
+    // SAFETY: the caller says that nobody uses them; the call takes numbers only.
+    check(unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) }).map(drop)
+}
+
+/// Gives every signal its default meaning and blocks none, whatever the program that started this one
+/// had chosen: what a process ignores, all its descendants ignore. `SIGPIPE` stays ignored, as every
+/// Rust program needs it.
+pub fn forget_signal_choices() {
+    // SAFETY: all zero is a valid action: the default one.
+    let default: libc::sigaction = unsafe { std::mem::zeroed() };
+    for signal in (1..=64).filter(|&signal| signal != libc::SIGPIPE) {
+        // By the system call itself: the C library hides the two signals it uses inside.
+        // SAFETY: the kernel reads an action, of which the first 32 bytes are all zero in any layout, and
+        // refuses the two signals nobody can choose for.
+        unsafe {
+            libc::syscall(libc::SYS_rt_sigaction, signal, &raw const default, std::ptr::null::<u8>(), 8usize)
+        };
+    }
+    // SAFETY: the set is valid for both calls.
+    unsafe {
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+    }
+}
+
 /// A C string; a NUL inside is an error like any other.
 pub fn c_string(text: impl Into<Vec<u8>>) -> io::Result<CString> {
     CString::new(text).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))

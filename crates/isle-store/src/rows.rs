@@ -83,6 +83,8 @@ pub struct RunRow {
     pub note: Option<String>,
     /// What the sandbox refused it.
     pub violations: Value,
+    /// Which limits it ran into; written at its end.
+    pub limits_hit: Value,
 }
 
 /// How a run ended.
@@ -110,6 +112,8 @@ pub struct RunEnd {
     pub note: Option<String>,
     /// What the sandbox refused it.
     pub violations: Value,
+    /// Which limits it ran into; written at its end.
+    pub limits_hit: Value,
     /// What is kept of its output.
     pub output: RunOutput,
 }

@@ -9,7 +9,7 @@ use crate::store::Store;
 
 const COLUMNS: &str = "id, sandbox_id, sandbox_name, door, actor, kind, command, started_at_ms, state, \
      exit_code, signal, duration_ms, cpu_us, peak_rss_kib, stdout_bytes, stderr_bytes, ended_at_ms, note, \
-     violations";
+     violations, limits_hit";
 
 impl Store {
     /// Records a run before its command starts.
@@ -61,10 +61,10 @@ impl Store {
         if is_open(&end.state) {
             return Err(unknown_state(&end.state, "final state of a run"));
         }
-        let violations = end.violations.to_string();
+        let (violations, limits_hit) = (end.violations.to_string(), end.limits_hit.to_string());
         self.write(|writer| {
             writer.transaction(|connection, draft| {
-                let seq = close_row(connection, id, end, &violations)?;
+                let seq = close_row(connection, id, end, &violations, &limits_hit)?;
                 if !end.output.is_empty() {
                     keep_output(connection, seq, &end.output)?;
                 }
@@ -157,11 +157,17 @@ impl Store {
     }
 }
 
-fn close_row(connection: &Connection, id: &str, end: &RunEnd, violations: &str) -> Result<i64, StoreError> {
+fn close_row(
+    connection: &Connection,
+    id: &str,
+    end: &RunEnd,
+    violations: &str,
+    limits_hit: &str,
+) -> Result<i64, StoreError> {
     let mut statement = connection.prepare_cached(
         "UPDATE runs SET state = ?2, exit_code = ?3, signal = ?4, duration_ms = ?5, cpu_us = ?6,
              peak_rss_kib = ?7, stdout_bytes = ?8, stderr_bytes = ?9, ended_at_ms = ?10, note = ?11,
-             violations = ?12
+             violations = ?12, limits_hit = ?13
          WHERE id = ?1 AND state IN ('queued', 'running') RETURNING seq",
     )?;
     let mut rows = statement.query(params![
@@ -177,6 +183,7 @@ fn close_row(connection: &Connection, id: &str, end: &RunEnd, violations: &str) 
         end.ended_at_ms,
         end.note,
         violations,
+        limits_hit,
     ])?;
     if let Some(row) = rows.next()? {
         return Ok(row.get(0)?);
@@ -237,6 +244,7 @@ fn run_row(row: &Row<'_>) -> Result<RunRow, StoreError> {
         ended_at_ms: row.get(16)?,
         note: row.get(17)?,
         violations: serde_json::from_str(row.get_ref(18)?.as_str().map_err(rusqlite::Error::from)?)?,
+        limits_hit: serde_json::from_str(row.get_ref(19)?.as_str().map_err(rusqlite::Error::from)?)?,
     })
 }
 

@@ -12,7 +12,7 @@ use crate::files;
 pub(crate) const APPLICATION_ID: i32 = 0x4953_4c45;
 
 /// Position `n` leads from version `n` to `n + 1`. Never edit one that was released; add another.
-pub(crate) const MIGRATIONS: &[&str] = &[V1];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2];
 
 // Every index is a page more to write for each run, so there is one only where a search would be long:
 // old runs are forgotten, so those that have not ended are found by looking at all, and what one sandbox
@@ -92,6 +92,10 @@ CREATE TABLE audit_head (
     taint TEXT,
     mac BLOB NOT NULL
 ) STRICT;
+";
+
+const V2: &str = "
+ALTER TABLE runs ADD COLUMN limits_hit TEXT NOT NULL DEFAULT '[]';
 ";
 
 /// The newest version a list of migrations leads to.
@@ -186,7 +190,7 @@ mod tests {
         assert!(table_has_new_column(&path));
 
         let backup = backup_path(&path, newest(MIGRATIONS));
-        assert_eq!(backup.file_name().unwrap(), "isle.db.v1.bak");
+        assert_eq!(backup.file_name().unwrap(), "isle.db.v2.bak");
         assert!(!table_has_new_column(&backup));
         let copy = Connection::open(&backup).unwrap();
         assert_eq!(version(&copy).unwrap(), newest(MIGRATIONS));
@@ -195,6 +199,22 @@ mod tests {
         assert_eq!(kept, "yes");
         use std::os::unix::fs::PermissionsExt;
         assert_eq!(std::fs::metadata(&backup).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn runs_of_the_first_version_met_no_limit_that_anybody_wrote_down() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("isle.db");
+        let mut connection = Connection::open(&path).unwrap();
+        migrate(&mut connection, &path, &MIGRATIONS[..1]).unwrap();
+        let row = "INSERT INTO runs (id, sandbox_id, door, actor, kind, command, started_at_ms, state,
+             stdout_bytes, stderr_bytes, violations) VALUES ('r', 's', 'cli', 'me', 'exec', 'true', 1, 'failed',
+             0, 0, '[]')";
+        connection.execute(row, []).unwrap();
+        assert!(migrate(&mut connection, &path, MIGRATIONS).unwrap());
+        let met: String =
+            connection.query_row("SELECT limits_hit FROM runs WHERE id = 'r'", [], |row| row.get(0)).unwrap();
+        assert_eq!(met, "[]");
     }
 
     #[test]

@@ -285,6 +285,41 @@ pub struct Ended {
     /// System calls the sandbox refused, with how often.
     #[n(8)]
     pub violations: Vec<Violation>,
+    /// What had no room left when it ended. Looked at only when it did not end well; agents of earlier
+    /// versions do not say.
+    #[n(9)]
+    #[cbor(default)]
+    pub full: Vec<Full>,
+}
+
+/// Something of a sandbox that has no room left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Full {
+    /// What.
+    #[n(0)]
+    pub room: Room,
+    /// How much of it is used: bytes or files.
+    #[n(1)]
+    pub used: u64,
+    /// How much there is.
+    #[n(2)]
+    pub limit: u64,
+}
+
+/// What can be full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum Room {
+    /// Bytes of the writable layer and the workspace.
+    #[n(0)]
+    Disk,
+    /// Files and directories of the same.
+    #[n(1)]
+    Inodes,
+    /// Bytes of `/dev/shm`.
+    #[n(2)]
+    SharedMemory,
 }
 
 /// A refused system call.
@@ -485,6 +520,10 @@ pub struct Stat {
     /// Group inside the sandbox.
     #[n(5)]
     pub gid: u32,
+    /// Bytes it really occupies: fewer than its size when it has holes. Agents of earlier versions do
+    /// not say.
+    #[n(6)]
+    pub allocated: Option<u64>,
 }
 
 /// One entry of a listing.

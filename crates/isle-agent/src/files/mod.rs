@@ -241,6 +241,7 @@ pub(crate) fn facts(stat: &rustix::fs::Stat) -> Stat {
         modified: stat.st_mtime,
         uid: inside(stat.st_uid),
         gid: inside(stat.st_gid),
+        allocated: Some(u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512)),
     }
 }
 

@@ -9,6 +9,8 @@ use rustix::fs::{AtFlags, OFlags};
 use super::{As, Resolved, facts, failure, shown};
 
 const CHUNK: usize = 256 * 1024;
+/// Files the kernel makes up as they are read have no size; none that is meant to be read is larger.
+const MOST_WITHOUT_SIZE: u64 = 16 << 20;
 
 /// Opens first, so that an error comes before any data.
 pub(crate) async fn read(stream: &mut Stream, request: &ReadRequest) -> Result<(), FrameError> {
@@ -19,9 +21,12 @@ pub(crate) async fn read(stream: &mut Stream, request: &ReadRequest) -> Result<(
             return write_message(stream, &Reply::Failed(failed)).await;
         }
     };
+    let size = stat.size;
     write_message(stream, &Reply::Stat(stat)).await?;
     let mut offset = request.offset;
-    let mut left = request.limit.unwrap_or(u64::MAX);
+    // What a program appends while it is read does not belong to the answer, which would never end.
+    let there = if size > 0 { size.saturating_sub(offset) } else { MOST_WITHOUT_SIZE };
+    let mut left = request.limit.unwrap_or(u64::MAX).min(there);
     while left > 0 {
         let mut buffer = vec![0u8; CHUNK.min(usize::try_from(left).unwrap_or(CHUNK))];
         let count = match rustix::io::pread(&file, &mut buffer, offset) {

@@ -1,10 +1,11 @@
 //! Removing a file or a tree. Links are removed, never followed.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 
+use isle_linux::tree;
 use isle_wire::{RemoveRequest, Reply};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType};
 
 use super::{As, Resolved, failure, shown};
 
@@ -20,32 +21,10 @@ pub(crate) fn remove(request: &RemoveRequest) -> Reply {
         if !request.recursive {
             return Err(io::Error::from_raw_os_error(libc::EISDIR));
         }
-        remove_directory(&parent, name, 0)
+        tree::remove_at(parent.as_fd(), name)
     };
     match work() {
         Ok(()) => Reply::Done,
         Err(error) => Reply::Failed(failure(&error, format!("remove {}", shown(&request.at.path)))),
     }
-}
-
-fn remove_directory(parent: &OwnedFd, name: &[u8], depth: u32) -> io::Result<()> {
-    const DEEPEST: u32 = 512;
-    if depth > DEEPEST {
-        return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
-    }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = rustix::fs::openat(parent, name, flags, Mode::empty())?;
-    for entry in Dir::read_from(&directory)? {
-        let entry = entry?;
-        let inner = entry.file_name().to_bytes();
-        if inner == b"." || inner == b".." {
-            continue;
-        }
-        match rustix::fs::unlinkat(&directory, inner, AtFlags::empty()) {
-            Ok(()) | Err(rustix::io::Errno::NOENT) => {}
-            Err(rustix::io::Errno::ISDIR) => remove_directory(&directory, inner, depth + 1)?,
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?)
 }

@@ -3,13 +3,14 @@
 //! removes everything that was made, directories included.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 
 use isle_wire::{
     Failure, FileKind, Frame, FrameError, GuestUser, PathRequest, Reply, Stream, WriteHeader, WriteRequest,
     read_frame, write_message,
 };
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, SeekFrom};
 
 use super::{As, Resolved, facts, failure, shown};
 
@@ -230,18 +231,44 @@ impl Pending {
 fn copy_existing(pending: &Pending) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let old = rustix::fs::openat(&pending.directory, &pending.name[..], flags, Mode::empty())?;
-    let mut buffer = vec![0u8; 256 * 1024];
-    loop {
-        let count = rustix::io::read(&old, &mut buffer)?;
-        if count == 0 {
-            return Ok(());
-        }
-        let mut rest = &buffer[..count];
-        while !rest.is_empty() {
-            let written = rustix::io::write(&pending.file, rest)?;
-            rest = &rest[written..];
-        }
+    // Whatever has taken the file's place since it was looked at.
+    let stat = rustix::fs::fstat(&old)?;
+    if facts(&stat).kind != FileKind::File {
+        return Err(io::Error::from_raw_os_error(libc::ENXIO));
     }
+    let size = u64::try_from(stat.st_size).unwrap_or(0);
+    let mut buffer = vec![0u8; 256 * 1024];
+    let mut at = 0;
+    // Only what holds data: holes cost nothing in the old file and must not in the new one.
+    while at < size {
+        let start = match rustix::fs::seek(&old, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(rustix::io::Errno::NXIO) => break,
+            Err(error) => return Err(error.into()),
+        };
+        at = rustix::fs::seek(&old, SeekFrom::Hole(start))?.min(size);
+        copy_range(&old, &pending.file, start..at, &mut buffer)?;
+    }
+    rustix::fs::ftruncate(&pending.file, size)?;
+    rustix::fs::seek(&pending.file, SeekFrom::Start(size))?;
+    Ok(())
+}
+
+fn copy_range(from: &OwnedFd, to: &OwnedFd, range: Range<u64>, buffer: &mut [u8]) -> io::Result<()> {
+    let mut offset = range.start;
+    while offset < range.end {
+        let wanted = usize::try_from(range.end - offset).unwrap_or(buffer.len()).min(buffer.len());
+        let count = rustix::io::pread(from, &mut buffer[..wanted], offset)?;
+        if count == 0 {
+            break;
+        }
+        let mut written = 0;
+        while written < count {
+            written += rustix::io::pwrite(to, &buffer[written..count], offset + written as u64)?;
+        }
+        offset += count as u64;
+    }
+    Ok(())
 }
 
 fn temporary_name() -> io::Result<Vec<u8>> {

@@ -21,7 +21,7 @@ use tokio_util::task::TaskTracker;
 use crate::agent::FileToWrite;
 use crate::backend::{Backend, Limits, Offer, Tier};
 use crate::context::{CallContext, Door};
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 use crate::failpoint;
 use crate::journal::{Audit, Journal};
 use crate::ops::Registry;
@@ -281,7 +281,9 @@ impl Engine {
         user: GuestUser,
     ) -> Result<(Stat, ByteStream)> {
         let sandbox = self.inner.looked_at(&context, &sandbox).await?;
-        sandbox.agent()?.read_file(&path, user, 0, None).await
+        let (stat, bytes) = sandbox.agent()?.read_file(&path, user, 0, None).await?;
+        refuse_hollow(&path, &stat, sandbox.spec.limits.disk)?;
+        Ok((stat, bytes))
     }
 
     /// Writes one file from a stream; nothing is visible until all of it arrived. Returns its size.
@@ -329,4 +331,20 @@ impl Inner {
             });
         }
     }
+}
+
+/// A file that claims to be larger than the disk it is on is mostly hole. Whoever asks for all of it
+/// would get nothing but zeros, for hours, and fill a disk of their own.
+fn refuse_hollow(path: &GuestPath, stat: &Stat, disk: ByteSize) -> Result<()> {
+    let hollow = stat.allocated.is_some_and(|allocated| allocated < stat.size);
+    if !hollow || stat.size <= disk.0 {
+        return Ok(());
+    }
+    let size = stat.size;
+    Err(Error::new(
+        Code::TooLarge,
+        format!("{:?} claims {size} bytes on a disk of {disk}: it is mostly empty", path.as_str()),
+    )
+    .next("read parts of it with `read_file`")
+    .next("pack it in the sandbox with `tar --sparse` and copy the archive"))
 }

@@ -190,9 +190,64 @@ pub struct RunResult {
     /// What the sandbox refused the run, with the remedy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub violations: Vec<ViolationShape>,
+    /// Limits of the sandbox it ran into, when it did not end well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits_hit: Vec<LimitHit>,
     /// Why it ended so, and what to do, when there is something to say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+}
+
+/// A limit that a run ran into.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct LimitHit {
+    /// Which.
+    pub limit: LimitName,
+    /// Where it stands, such as `64M`.
+    pub value: String,
+    /// How this is known.
+    pub evidence: Evidence,
+    /// How to raise it, or what to do where it cannot be raised.
+    pub raise: String,
+}
+
+/// The limits of a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum LimitName {
+    /// Memory of all its processes.
+    Memory,
+    /// Processes and threads.
+    Pids,
+    /// Bytes of its writable layer and workspace.
+    Disk,
+    /// Files and directories of the same.
+    Inodes,
+    /// Bytes of `/dev/shm`.
+    SharedMemory,
+    /// Open files of one process.
+    OpenFiles,
+    /// Bytes of one file.
+    FileSize,
+    /// CPUs.
+    Cpus,
+    /// Time of the run.
+    Timeout,
+}
+
+/// How it is known that a limit was reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum Evidence {
+    /// The kernel counted it, or Isle enforced it.
+    Counted,
+    /// There was no room left when the run ended.
+    Full,
+    /// The command's own error output says so; nothing counts this limit.
+    Said,
 }
 
 /// Something the sandbox refused.

@@ -5,6 +5,7 @@ mod environment;
 pub(crate) mod events;
 mod follow;
 mod kill;
+mod limits;
 mod outcome;
 pub(crate) mod output;
 mod plan;
@@ -22,7 +23,7 @@ use std::time::Instant;
 use tokio::sync::watch;
 
 use crate::error::Error;
-use crate::ops::shapes::{RunState, ViolationShape};
+use crate::ops::shapes::{LimitHit, RunState, ViolationShape};
 use crate::sandbox::Sandbox;
 use crate::values::{ByteSize, RunId, SandboxName, Span};
 use events::{EventLog, Happened, StreamName};
@@ -66,6 +67,7 @@ pub(crate) struct Finish {
     pub(crate) cpu_us: Option<u64>,
     pub(crate) peak_rss_kib: Option<u64>,
     pub(crate) violations: Vec<ViolationShape>,
+    pub(crate) limits_hit: Vec<LimitHit>,
     pub(crate) note: Option<String>,
     /// Why it could not be started, when that is what happened.
     pub(crate) error: Option<Error>,

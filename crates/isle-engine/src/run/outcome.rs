@@ -4,10 +4,11 @@
 use isle_wire::{Ended, Exit, Failure, FailureKind, Violation};
 
 use super::kill::signal_name;
+use super::limits::{Happenings, limits_hit, sentence};
 use super::{Ending, Finish, Run};
 use crate::agent::{exec_error, gone};
 use crate::error::{Code, Error};
-use crate::ops::shapes::{RunState, ViolationShape};
+use crate::ops::shapes::{LimitName, RunState, ViolationShape};
 use crate::run::program::Language;
 use crate::sandbox::SandboxState;
 
@@ -26,17 +27,16 @@ pub(crate) enum End {
     Broken(Error),
 }
 
-/// What the end means. `ran_out_of_memory` says that the kernel killed a process of this sandbox
-/// for lack of memory while the run went on.
+/// What the end means, given what happened to the sandbox while the run went on.
 pub(crate) fn classify(
     run: &Run,
     end: End,
     named: &str,
     language: Option<Language>,
-    ran_out_of_memory: bool,
+    happenings: Happenings,
 ) -> Finish {
     match end {
-        End::Ended(ended) => ended_finish(run, &ended, ran_out_of_memory),
+        End::Ended(ended) => ended_finish(run, &ended, happenings),
         // A run the agent was asked to go on with, but no longer knows.
         End::Failed(failure) if failure.kind == FailureKind::NoSuchRun => broken_finish(run, &gone()),
         End::Failed(failure) => failed_finish(run, &failure, named, language),
@@ -44,12 +44,13 @@ pub(crate) fn classify(
     }
 }
 
-fn ended_finish(run: &Run, ended: &Ended, ran_out_of_memory: bool) -> Finish {
+fn ended_finish(run: &Run, ended: &Ended, happenings: Happenings) -> Finish {
     let (exit_code, signal) = match ended.exit {
         Exit::Code(code) => (Some(code), None),
         Exit::Signal(signal) => (None, Some(signal)),
     };
     let overdue = ended.timed_out || run.ending() == Ending::Overdue;
+    let ran_out_of_memory = happenings.ran_out_of_memory;
     let killed_for_memory = ran_out_of_memory && (signal == Some(SIGKILL) || exit_code == Some(CHILD_KILLED));
     let memory = run.sandbox.spec.limits.memory;
     let (state, note) = match (run.ending(), ended.exit) {
@@ -77,6 +78,10 @@ fn ended_finish(run: &Run, ended: &Ended, ran_out_of_memory: bool) -> Finish {
             "the kernel ended a process of this sandbox because its memory limit of {memory} was reached"
         ));
     }
+    let limits_hit = limits_hit(run, ended, state, happenings);
+    // Memory and time were told above, in the words of this end.
+    let told = [LimitName::Memory, LimitName::Timeout];
+    notes.extend(limits_hit.iter().filter(|hit| !told.contains(&hit.limit)).map(sentence));
     if ended.leftovers > 0 && state == RunState::Completed {
         notes.push(format!(
             "{} it left behind ended with it; to keep one going, run it in the foreground with wait \"0s\"",
@@ -91,6 +96,7 @@ fn ended_finish(run: &Run, ended: &Ended, ran_out_of_memory: bool) -> Finish {
         cpu_us: Some(ended.cpu_us),
         peak_rss_kib: Some(ended.peak_rss_kib),
         violations: ended.violations.iter().map(violation).collect(),
+        limits_hit,
         note: (!notes.is_empty()).then(|| notes.join("; ")),
         error: None,
     }
@@ -153,6 +159,7 @@ fn unknown(run: &Run, state: RunState) -> Finish {
         cpu_us: None,
         peak_rss_kib: None,
         violations: Vec::new(),
+        limits_hit: Vec::new(),
         note: None,
         error: None,
     }

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::events::StreamName;
+use super::limits::{Counters, Happenings};
 use super::outcome::{End, classify};
 use super::program::Language;
 use super::{Ending, Run};
@@ -93,8 +94,8 @@ impl Job {
             // What follows can be done while the agent starts the command, so the request goes out first.
             tokio::task::yield_now().await;
         }
-        // Read while the agent is busy starting the command: nothing can run out of memory that soon.
-        let kills_before = sandbox.backend.oom_kills(&sandbox.id);
+        // Read while the agent is busy starting the command: nothing can reach a limit that soon.
+        let before = Counters::read(&run);
         let halted = inner.halted.clone();
         let watch = Watch { run: &run, caller: caller.as_ref(), halted: &halted };
         let end = match sent {
@@ -108,17 +109,16 @@ impl Job {
             Ok(()) => watch.drive(stream, input).await,
         };
         isle_fail::pass(Point::ExecEnded);
-        if matches!(end, End::Broken(_)) {
+        let was_ended = !matches!(end, End::Broken(_));
+        if !was_ended {
             // Only the stream may have broken: nothing may run on that is told as lost.
             end_tree(&run).await;
         }
-        let ran_out_of_memory = match (&end, kills_before) {
-            (End::Ended(_), Some(before)) => {
-                sandbox.backend.oom_kills(&sandbox.id).is_some_and(|after| after > before)
-            }
-            _ => false,
+        let happenings = match &end {
+            End::Ended(ended) => Happenings::since(before, &run, ended),
+            End::Failed(_) | End::Broken(_) => Happenings::default(),
         };
-        let finish = classify(&run, end, &named, language, ran_out_of_memory);
+        let finish = classify(&run, end, &named, language, happenings);
 
         let executed = passage.executed(finish);
         let signed = pipeline::sign(executed);

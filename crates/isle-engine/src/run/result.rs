@@ -11,7 +11,7 @@ use crate::context::{CallContext, Door};
 use crate::engine::{EngineConfig, Inner};
 use crate::error::{Code, Error, Result};
 use crate::journal::state_from;
-use crate::ops::shapes::{RunResult, RunState, ViolationShape};
+use crate::ops::shapes::{LimitHit, RunResult, RunState, ViolationShape};
 use crate::values::{ByteSize, RunId, SandboxName};
 
 /// Bytes of output, as JSON, in an answer a model reads.
@@ -43,6 +43,7 @@ pub(crate) struct RunSnapshot {
     pub(crate) signal: Option<i32>,
     pub(crate) duration_ms: u64,
     pub(crate) violations: Vec<ViolationShape>,
+    pub(crate) limits_hit: Vec<LimitHit>,
     pub(crate) note: Option<String>,
     pub(crate) stdout: KeptOutput,
     pub(crate) stderr: KeptOutput,
@@ -68,6 +69,7 @@ impl RunSnapshot {
             stdout_bytes: self.stdout.total,
             stderr_bytes: self.stderr.total,
             violations: self.violations,
+            limits_hit: self.limits_hit,
             note: self.note,
             run_id: self.id,
         }
@@ -98,6 +100,7 @@ impl Inner {
             signal: None,
             duration_ms: run.elapsed_ms(),
             violations: Vec::new(),
+            limits_hit: Vec::new(),
             note: None,
             stdout,
             stderr,
@@ -110,6 +113,7 @@ impl Inner {
                 signal: finish.signal,
                 duration_ms: finish.duration_ms,
                 violations: finish.violations.clone(),
+                limits_hit: finish.limits_hit.clone(),
                 note: finish.note.clone(),
                 ..base
             },
@@ -136,6 +140,7 @@ fn stored_snapshot(id: &RunId, row: RunRow, stdout: KeptOutput, stderr: KeptOutp
         signal: row.signal,
         duration_ms: row.duration_ms.unwrap_or(0),
         violations: serde_json::from_value(row.violations).unwrap_or_default(),
+        limits_hit: serde_json::from_value(row.limits_hit).unwrap_or_default(),
         note: row.note,
         stdout,
         stderr,

@@ -293,6 +293,7 @@ impl Place {
                 stderr_bytes: totals.1,
                 leftovers: 0,
                 violations: Vec::new(),
+                full: Vec::new(),
             };
             *run.ended.lock().unwrap() = Some(ended.clone());
             run.say(Frame::message(&ExecEvent::Ended(Box::new(ended))));
@@ -366,5 +367,6 @@ fn stat(meta: &std::fs::Metadata) -> Stat {
         modified: 0,
         uid: 1000,
         gid: 1000,
+        allocated: None,
     }
 }

@@ -193,6 +193,14 @@ impl Backend for Plain {
         Some(self.world.oom_kills.load(Ordering::SeqCst))
     }
 
+    fn refused_forks(&self, _: &SandboxId) -> Option<u64> {
+        Some(0)
+    }
+
+    fn stopped_for_disk(&self, _: &SandboxId) -> bool {
+        false
+    }
+
     fn sweep<'a>(&'a self, known: &'a [SandboxId]) -> BoxFuture<'a, Result<Vec<String>>> {
         Box::pin(async move {
             let mut places = self.world.places.lock().unwrap();

@@ -1,9 +1,9 @@
 //! The sandboxes this daemon holds, by id.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use isle_engine::backend::Tier;
 use isle_engine::values::SandboxId;
 use tokio::io::unix::AsyncFd;
 
+use super::cgroup::Counters;
 use super::spare::Lease;
 
 /// A sandbox that lives.
@@ -25,8 +26,10 @@ pub(super) struct Holding {
     pub(super) slot_stays: bool,
     /// What its cgroups are named after: a ready sandbox was named before it was given away.
     pub(super) resource: SandboxId,
-    /// Where the kernel counts its processes killed for lack of memory; read at every run.
-    pub(super) oom_counter: Option<Arc<File>>,
+    /// Where the kernel counts what its limits did to it; read at every run.
+    pub(super) counters: Arc<Counters>,
+    /// Whether it is stopped for the size of its files.
+    pub(super) stopped: Arc<AtomicBool>,
     /// The cgroups of a one-shot, which another may use after it.
     pub(super) lease: Option<Arc<Lease>>,
 }
@@ -59,9 +62,22 @@ impl Alive {
             .map(|holding| holding.process.clone())
     }
 
-    /// Where its out-of-memory kills are counted.
-    pub(super) fn oom_counter(&self, id: &SandboxId) -> Option<Arc<File>> {
-        self.by_id.lock().unwrap_or_else(PoisonError::into_inner).get(id)?.oom_counter.clone()
+    /// Where is counted what its limits did to it.
+    pub(super) fn counters(&self, id: &SandboxId) -> Option<Arc<Counters>> {
+        Some(self.by_id.lock().unwrap_or_else(PoisonError::into_inner).get(id)?.counters.clone())
+    }
+
+    /// Notes whether it is stopped for the size of its files.
+    pub(super) fn set_stopped(&self, id: &SandboxId, stopped: bool) {
+        if let Some(holding) = self.by_id.lock().unwrap_or_else(PoisonError::into_inner).get(id) {
+            holding.stopped.store(stopped, Ordering::Release);
+        }
+    }
+
+    /// Whether it is.
+    pub(super) fn is_stopped(&self, id: &SandboxId) -> bool {
+        let by_id = self.by_id.lock().unwrap_or_else(PoisonError::into_inner);
+        by_id.get(id).is_some_and(|holding| holding.stopped.load(Ordering::Acquire))
     }
 
     /// What the cgroups of a sandbox are named after.

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use isle_engine::backend::{Created, Keep, Lifetime, SandboxSpec, Tier};
+use isle_engine::backend::{Created, Keep, Lifetime, OPEN_FILES, SandboxSpec, Tier};
 use isle_engine::values::{SandboxId, SandboxName};
 use isle_engine::{Code, Error, Result};
 use isle_fail::Point;
@@ -20,9 +20,6 @@ use super::spare::{self, Lease};
 use super::{Inner, destroy, failed, failpoint, link, pool, report, volume, watch};
 use crate::request::{Directories, Extent, MakeRequest, MakeTier, Volume, outside};
 use crate::setup::{SANDBOX_ID, template};
-
-/// Open descriptors per process.
-pub const OPEN_FILES: u64 = 4096;
 
 /// How long the set-up of a sandbox may take: a thousand times what it usually does.
 const SET_UP: Duration = Duration::from_secs(20);
@@ -181,8 +178,9 @@ async fn make_process(
         slot: slot.number,
         slot_stays: slot.stays,
         resource: lease.map_or_else(|| id.clone(), |lease| lease.resource.clone()),
-        oom_counter: lease
-            .map_or_else(|| inner.cgroups.oom_counter(id.as_str()), |lease| lease.oom_counter.clone()),
+        counters: lease
+            .map_or_else(|| Arc::new(inner.cgroups.counters(id.as_str())), |lease| lease.counters.clone()),
+        stopped: Arc::default(),
         lease: None,
     };
     let connect = || -> io::Result<UnixStream> {

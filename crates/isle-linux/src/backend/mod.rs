@@ -15,7 +15,6 @@ mod place;
 mod pool;
 mod reconnect;
 mod record;
-mod remove_tree;
 mod report;
 mod spare;
 mod volume;
@@ -41,7 +40,6 @@ use place::Places;
 use pool::Pool;
 use record::Records;
 
-pub use create::OPEN_FILES;
 pub use embedded::attack_program;
 pub use facts::probe;
 
@@ -201,7 +199,15 @@ impl Backend for NativeBackend {
     }
 
     fn oom_kills(&self, id: &SandboxId) -> Option<u64> {
-        cgroup::count_oom_kills(self.inner.alive.oom_counter(id)?.as_ref())
+        self.inner.alive.counters(id)?.oom_kills()
+    }
+
+    fn refused_forks(&self, id: &SandboxId) -> Option<u64> {
+        self.inner.alive.counters(id)?.refused_forks()
+    }
+
+    fn stopped_for_disk(&self, id: &SandboxId) -> bool {
+        self.inner.alive.is_stopped(id)
     }
 
     fn sweep<'a>(&'a self, known: &'a [SandboxId]) -> BoxFuture<'a, Result<Vec<String>>> {

@@ -14,9 +14,9 @@ use isle_engine::values::{SandboxId, SandboxName};
 use isle_engine::{Code, Error, Result};
 
 use super::failed;
-use super::remove_tree::remove_tree;
 use crate::request::{Directories, Extent, outside};
 use crate::setup::SANDBOX_ID;
+use crate::tree;
 
 /// Where the directories of a root daemon are. Not below `/var/tmp`: what is there is cleaned up by age.
 const ROOT_BASE: &str = "/var/lib";
@@ -142,7 +142,11 @@ impl Places {
             return None;
         }
         let volume = volume.map(|volume| self.volume_path(volume));
-        tokio::task::spawn_blocking(move || measure(&place) + volume.as_deref().map_or(0, measure)).await.ok()
+        tokio::task::spawn_blocking(move || {
+            tree::measure(&place) + volume.as_deref().map_or(0, tree::measure)
+        })
+        .await
+        .ok()
     }
 
     /// Removes the directories above all others when they are empty.
@@ -191,23 +195,12 @@ fn private(path: &Path, owner: Option<u32>) -> io::Result<PathBuf> {
 async fn remove_patiently(path: PathBuf) -> io::Result<()> {
     let mut tries = 0;
     loop {
-        let tree = path.clone();
-        let removed = tokio::task::spawn_blocking(move || remove_tree(&tree)).await;
+        let removing = path.clone();
+        let removed = tokio::task::spawn_blocking(move || tree::remove(&removing)).await;
         match removed.map_err(io::Error::other)? {
             Err(error) if error.raw_os_error() == Some(libc::ENOTEMPTY) && tries < 200 => tries += 1,
             other => return other,
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-}
-
-fn measure(path: &Path) -> u64 {
-    let Ok(meta) = fs::symlink_metadata(path) else { return 0 };
-    let mut total = meta.blocks() * 512;
-    if meta.is_dir() {
-        for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-            total += measure(&entry.path());
-        }
-    }
-    total
 }

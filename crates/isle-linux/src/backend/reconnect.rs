@@ -42,7 +42,8 @@ pub(super) async fn reconnect(inner: &Arc<Inner>, id: &SandboxId, spec: &Sandbox
         slot: record.slot,
         slot_stays: true,
         resource: id.clone(),
-        oom_counter: inner.cgroups.oom_counter(id.as_str()),
+        counters: Arc::new(inner.cgroups.counters(id.as_str())),
+        stopped: Arc::default(),
         lease: None,
     };
     inner.alive.insert(id, holding);

@@ -12,7 +12,7 @@ use isle_engine::backend::{Lifetime, Limits};
 use isle_engine::values::SandboxId;
 use isle_engine::{Error, Result};
 
-use super::cgroup::Cgroups;
+use super::cgroup::{Cgroups, Counters};
 use super::{Inner, failed};
 
 /// More than are ever needed at once by a machine that could use them.
@@ -25,8 +25,8 @@ pub(super) struct Lease {
     pub(super) resource: SandboxId,
     /// What a process enters them by.
     pub(super) entrances: Vec<OwnedFd>,
-    /// Where kills for lack of memory are counted.
-    pub(super) oom_counter: Option<Arc<File>>,
+    /// Where is counted what the limits did.
+    pub(super) counters: Arc<Counters>,
     /// Where the kernel says how many processes are in them.
     population: Option<File>,
     /// What they hold now; `None` when that is not certain.
@@ -83,7 +83,7 @@ fn make(inner: &Inner, id: SandboxId, limits: &Limits) -> Result<Lease> {
         .map_err(|error| failed("make the sandbox's cgroups", error))?;
     Ok(Lease {
         entrances,
-        oom_counter: inner.cgroups.oom_counter(id.as_str()),
+        counters: Arc::new(inner.cgroups.counters(id.as_str())),
         population: inner.cgroups.population(id.as_str()),
         limits: Mutex::new(Some(limits.clone())),
         resource: id,

@@ -2,9 +2,9 @@
 //! when there is room again. That is watching, not enforcing: a fast writer gets past the limit
 //! before it is seen, and the containment report says so.
 
+use std::collections::HashMap;
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,9 +29,11 @@ pub(super) fn start(inner: &Arc<Inner>, id: &SandboxId, volume: SandboxName, lim
                     tracing::warn!(sandbox = %volume, used, limit = limit.0, "the sandbox is stopped: its disk limit is reached");
                 }
                 stopped = true;
+                inner.alive.set_stopped(&id, true);
                 signal_all(&process, libc::SIGSTOP);
             } else if stopped {
                 stopped = false;
+                inner.alive.set_stopped(&id, false);
                 tracing::info!(sandbox = %volume, used, limit = limit.0, "the sandbox goes on: it is below its disk limit");
                 signal_all(&process, libc::SIGCONT);
             }
@@ -39,22 +41,36 @@ pub(super) fn start(inner: &Arc<Inner>, id: &SandboxId, volume: SandboxName, lim
     });
 }
 
-/// Signals every process of a sandbox but its first.
+/// Signals every process of a sandbox but its first: all of them descend from that one, which is the
+/// first of their pid namespace. Who descends from whom everybody may read; which namespaces a process
+/// is in, an ordinary user may not.
 fn signal_all(first: &OwnedFd, signal: i32) {
     let Some(first) = pid_of(first) else { return };
-    let namespace = |pid: i32| fs::metadata(format!("/proc/{pid}/ns/pid")).map(|meta| meta.ino()).ok();
-    let Some(own) = namespace(first) else { return };
-    if namespace(rustix::process::getpid().as_raw_nonzero().get()) == Some(own) {
-        // Not a sandbox with a pid namespace of its own: everybody would be signalled.
-        return;
-    }
-    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
-    for pid in pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
-        if pid != first && namespace(pid) == Some(own) {
-            // SAFETY: plain numbers; the process was in the sandbox's pid namespace a moment ago.
-            unsafe { libc::kill(pid, signal) };
+    let mut parents = HashMap::new();
+    for pid in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = pid.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        if let Some(parent) = parent_of(pid) {
+            parents.insert(pid, parent);
         }
     }
+    for &pid in parents.keys() {
+        let mut above = parents.get(&pid);
+        while let Some(&parent) = above {
+            if parent == first {
+                // SAFETY: plain numbers; the process was in the sandbox a moment ago.
+                unsafe { libc::kill(pid, signal) };
+                break;
+            }
+            above = parents.get(&parent);
+        }
+    }
+}
+
+/// From the fourth field of `stat`; the second, in brackets, may hold anything.
+fn parent_of(pid: i32) -> Option<i32> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let end = stat.iter().rposition(|&byte| byte == b')')?;
+    std::str::from_utf8(&stat[end + 1..]).ok()?.split_whitespace().nth(1)?.parse().ok()
 }
 
 fn pid_of(process: &OwnedFd) -> Option<i32> {

@@ -65,6 +65,7 @@ pub fn enter(request: &MakeRequest, go: OwnedFd, recipe: &Recipe) -> Step<Entere
     let kill_order = File::options().read(true).write(true).open("/proc/self/oom_score_adj").ok();
     confine_files(&mut missing);
     let refusals = seccomp::install(&recipe.filter).doing(|| "install the system call filter".into())?;
+    prctl(libc::PR_SET_DUMPABLE, 0, 0).doing(|| "close the agent's memory".into())?;
     Ok(Entered { refusals: Some(refusals), kill_order, missing })
 }
 

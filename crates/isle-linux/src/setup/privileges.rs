@@ -13,6 +13,28 @@ pub const GUEST_ROOT: u64 = (1 << 0) | (1 << 1) | (1 << 3) | (1 << 6) | (1 << 7)
 /// is in), `SYS_ADMIN` (to tag each run with a UTS namespace). All inside the sandbox only.
 pub const AGENT: u64 = GUEST_ROOT | (1 << 5) | (1 << 8) | (1 << 19) | (1 << 21);
 
+/// What a daemon that is root, its fork servers and its helpers may ever have: files and processes of
+/// other ids, ids, mounts and namespaces, limits, low ports. Nothing of the kernel, the clock, the
+/// network's set-up, raw devices or audit.
+pub const DAEMON: u64 = GUEST_ROOT
+    | (1 << 2)  // DAC_READ_SEARCH
+    | (1 << 4)  // FSETID
+    | (1 << 5)  // KILL
+    | (1 << 8)  // SETPCAP
+    | (1 << 10) // NET_BIND_SERVICE
+    | (1 << 18) // SYS_CHROOT
+    | (1 << 19) // SYS_PTRACE
+    | (1 << 21) // SYS_ADMIN
+    | (1 << 24); // SYS_RESOURCE
+
+/// What a fork server without namespaces needs: to make agents of other ids and to end them.
+pub const PLAIN_FORK_SERVER: u64 = (1 << 1)  // DAC_OVERRIDE
+    | (1 << 5)  // KILL
+    | (1 << 6)  // SETGID
+    | (1 << 7)  // SETUID
+    | (1 << 8)  // SETPCAP
+    | (1 << 24); // SYS_RESOURCE
+
 const LAST_CAPABILITY: libc::c_ulong = 63;
 
 #[repr(C)]
@@ -39,6 +61,24 @@ pub fn set_capabilities(keep: u64) -> io::Result<()> {
     let sets = [half(keep), half(keep >> 32)];
     // SAFETY: version 3 of the call reads a header and two sets, which live through it.
     check(unsafe { libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) }).map(drop)
+}
+
+/// Gives up, for good, every capability that is not in `keep`. Of the calling thread and what it starts.
+pub fn keep_at_most(keep: u64) -> io::Result<()> {
+    let held = permitted()?;
+    if held == 0 {
+        return Ok(());
+    }
+    bound_capabilities(keep)?;
+    set_capabilities(held & keep)
+}
+
+fn permitted() -> io::Result<u64> {
+    let header = Header { version: 0x2008_0522, pid: 0 };
+    let mut sets = [Set::default(); 2];
+    // SAFETY: version 3 of the call reads a header and fills two sets, which live through it.
+    check(unsafe { libc::syscall(libc::SYS_capget, &raw const header, sets.as_mut_ptr()) })?;
+    Ok(u64::from(sets[0].permitted) | u64::from(sets[1].permitted) << 32)
 }
 
 /// Drops every capability not in `keep` from the bounding set, so that no exec can bring it back.

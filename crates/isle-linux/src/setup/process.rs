@@ -60,6 +60,7 @@ pub fn enter(
         .and_then(|rules| rules.enforce())
         .doing(|| "put the file rules in force".into())?;
     let refusals = seccomp::install(filter).doing(|| "install the system call filter".into())?;
+    prctl(libc::PR_SET_DUMPABLE, 0, 0).doing(|| "close the agent's memory".into())?;
     Ok(Entered { refusals, command, scope })
 }
 

@@ -99,7 +99,7 @@ fn writable_layer(request: &MakeRequest) -> Step<(PathBuf, PathBuf)> {
 fn remove_other_layers(layers: &Path, own: &str) {
     for entry in fs::read_dir(layers).into_iter().flatten().flatten() {
         if entry.file_name() != own {
-            fs::remove_dir_all(entry.path()).ok();
+            crate::tree::remove(&entry.path()).ok();
         }
     }
 }

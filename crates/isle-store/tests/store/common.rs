@@ -32,6 +32,7 @@ pub(crate) fn run(id: &str, sandbox: &str) -> RunRow {
         started_at_ms: 2_000,
         state: "running".to_owned(),
         violations: json!([]),
+        limits_hit: json!([]),
         ..RunRow::default()
     }
 }
@@ -46,6 +47,7 @@ pub(crate) fn end(state: &str) -> RunEnd {
         stdout_bytes: 6,
         ended_at_ms: 2_012,
         violations: json!([]),
+        limits_hit: json!([]),
         output: RunOutput { stdout_head: b"hello\n".to_vec(), ..RunOutput::default() },
         ..RunEnd::default()
     }

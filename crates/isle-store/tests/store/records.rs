@@ -106,6 +106,7 @@ fn a_run_goes_from_begun_to_ended_with_its_output_and_audit_row() {
         signal: Some(9),
         note: Some("out of memory".into()),
         violations: json!([{"what": "mount", "count": 2}]),
+        limits_hit: json!([{"limit": "memory", "value": "64M"}]),
         output: RunOutput {
             stdout_head: b"head\xff\0".to_vec(),
             stdout_tail: b"tail".to_vec(),
@@ -125,6 +126,7 @@ fn a_run_goes_from_begun_to_ended_with_its_output_and_audit_row() {
         ended_at_ms: Some(2_012),
         note: Some("out of memory".into()),
         violations: json!([{"what": "mount", "count": 2}]),
+        limits_hit: json!([{"limit": "memory", "value": "64M"}]),
         ..begun
     };
     assert_eq!(store.run("r1").unwrap(), Some(expected));

@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use isle_client::{ClientError, Result};
@@ -65,12 +65,28 @@ impl SettingsFile {
     pub(crate) fn workspace() -> Result<Option<Self>> {
         let Ok(here) = std::env::current_dir() else { return Ok(None) };
         for directory in here.ancestors() {
-            if let Some(file) = Self::read(Layer::Workspace, &directory.join(".isle.toml"))? {
+            let path = directory.join(".isle.toml");
+            // Anybody may put one into a directory everybody can write to, and so may a sandbox whose
+            // directories are on this host.
+            if !is_trusted(&path) {
+                continue;
+            }
+            if let Some(file) = Self::read(Layer::Workspace, &path)? {
                 return Ok(Some(file));
             }
         }
         Ok(None)
     }
+}
+
+/// Whether nobody but this user or root has written the file, as far as its owner tells.
+fn is_trusted(path: &Path) -> bool {
+    let ours = |known: io::Result<std::fs::Metadata>| match known {
+        Ok(known) => known.uid() == 0 || known.uid() == rustix::process::geteuid().as_raw(),
+        // Reading says what is wrong.
+        Err(_) => true,
+    };
+    ours(std::fs::symlink_metadata(path)) && ours(std::fs::metadata(path))
 }
 
 fn is_absent(layer: Layer, error: &io::Error) -> bool {

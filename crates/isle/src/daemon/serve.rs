@@ -8,10 +8,11 @@ use std::time::Duration;
 use isle_client::{ClientError, Result};
 use isle_engine::backend::Backend;
 use isle_engine::{Code, Engine, Error};
+use isle_linux::setup::privileges;
 use isle_linux::{NativeBackend, NativeConfig};
 use isle_server::{ListenOptions, Listeners, ServerConfig, Token};
 use isle_store::{Store, StoreError};
-use rustix::process::{DumpableBehavior, Resource, getrlimit, set_dumpable_behavior, setrlimit};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -44,7 +45,9 @@ pub(crate) fn serve(
     form: Form,
     prepare: impl FnOnce() -> Result<(Places, Settings)>,
 ) -> Result<ExitCode> {
-    let ended = prepare().and_then(|(places, settings)| run(ground, form, &places, &settings));
+    let ended = settle()
+        .and_then(|()| prepare())
+        .and_then(|(places, settings)| run(ground, form, &places, &settings));
     match ended {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => {
@@ -54,6 +57,21 @@ pub(crate) fn serve(
             Err(error)
         }
     }
+}
+
+/// Leaves behind what the starter happened to have: open files, its umask, capabilities that no part of
+/// the daemon needs. Before there is a second thread, and before anything is opened.
+fn settle() -> Result<()> {
+    // SAFETY: the program has just begun and owns nothing but its standard streams.
+    unsafe { isle_linux::sys::close_inherited() }.map_err(Error::internal)?;
+    // Modes are given wherever something is made; a starter's umask would take from them, or not.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    // A core could hold a token.
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+    if rustix::process::geteuid().is_root() {
+        privileges::keep_at_most(privileges::DAEMON).map_err(Error::internal)?;
+    }
+    Ok(())
 }
 
 fn run(ground: Ground, form: Form, places: &Places, settings: &Settings) -> Result<()> {

@@ -60,6 +60,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn json_stays_the_same_value() {
+        let value = serde_json::json!({"a\u{202e}": "x\u{9b}\u{7f}\u{e0001}\n漢"});
+        let text = escaped_json(&format!("{value:#}"));
+        assert!(!text.contains(['\u{202e}', '\u{9b}', '\u{7f}', '\u{e0001}']), "{text}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+    }
+
+    #[test]
     fn escape_sequences_and_direction_marks_are_written_out() {
         assert_eq!(escaped("a\u{1b}[31mb\u{202e}c\u{9b}"), "a\\u{1b}[31mb\\u{202e}c\\u{9b}");
         assert_eq!(escaped("zwei\nZeilen äöü 漢字"), "zwei\\nZeilen äöü 漢字");

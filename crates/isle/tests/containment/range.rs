@@ -73,7 +73,7 @@ impl Range {
             format!("--disk={DISK}"),
             format!("--pids={PIDS}"),
             format!("--cpus={CPUS}"),
-            format!("--files={}", isle_linux::OPEN_FILES),
+            format!("--files={}", isle_engine::backend::OPEN_FILES),
         ]);
         arguments
     }

@@ -185,6 +185,17 @@ impl TestDaemon {
         }
     }
 
+    /// Starts it again by way of a shell script that ends by becoming its arguments.
+    pub(crate) fn launch_by(&mut self, script: &str) {
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_isle"), "serve", "--background"]);
+        self.home.dress(&mut command);
+        command.envs(self.settings.iter().map(|(name, value)| (name, value)));
+        if let Err(why) = self.try_start(command) {
+            panic!("the daemon did not start: {why}");
+        }
+    }
+
     /// Starts it, or says why it did not start.
     pub(crate) fn try_launch(&mut self) -> Result<(), String> {
         self.try_launch_with(&[])
@@ -192,20 +203,19 @@ impl TestDaemon {
 
     /// The same with settings for this start only.
     pub(crate) fn try_launch_with(&mut self, settings: &[(&str, &str)]) -> Result<(), String> {
+        let mut command = self.serve_command();
+        command.envs(self.settings.iter().map(|(name, value)| (name, value)));
+        command.envs(settings.iter().copied());
+        self.try_start(command)
+    }
+
+    fn try_start(&mut self, mut command: Command) -> Result<(), String> {
         let log = std::fs::OpenOptions::new()
             .append(true)
             .create(true)
             .open(self.home.path().join("daemon.log"))
             .unwrap();
-        let mut child = self
-            .serve_command()
-            .env("ISLE_LOG", "debug")
-            .envs(self.settings.iter().map(|(name, value)| (name, value)))
-            .envs(settings.iter().copied())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .unwrap();
+        let mut child = command.env("ISLE_LOG", "debug").stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         // The pipe ends when the daemon has said its word.
         let mut word = String::new();
         child.stdout.take().unwrap().read_to_string(&mut word).unwrap();

@@ -10,7 +10,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use isle_engine::backend::{Lifetime, Limits, Usage};
@@ -81,14 +80,15 @@ impl Cgroups {
         }
     }
 
-    /// The file in which the kernel counts kills for lack of memory, kept open: see [`count_oom_kills`].
-    pub(super) fn oom_counter(&self, id: &str) -> Option<Arc<fs::File>> {
-        let path = match self {
-            Self::V1(trees) => trees.oom_counter(id)?,
-            Self::V2(tree) => tree.oom_counter(id),
-            Self::Absent { .. } => return None,
+    /// The files in which the kernel counts what the limits of a sandbox did to it.
+    pub(super) fn counters(&self, id: &str) -> Counters {
+        let (kills, forks) = match self {
+            Self::V1(trees) => (trees.oom_counter(id), trees.fork_counter(id)),
+            Self::V2(tree) => (Some(tree.oom_counter(id)), tree.fork_counter(id)),
+            Self::Absent { .. } => (None, None),
         };
-        fs::File::open(path).ok().map(Arc::new)
+        let open = |path: Option<PathBuf>| fs::File::open(path?).ok();
+        Counters { kills: open(kills), forks: open(forks) }
     }
 
     /// The file in which the kernel counts the processes of a sandbox, kept open.
@@ -190,12 +190,31 @@ fn kill_members(directory: &Path) {
     }
 }
 
-/// Reads the number of kills in one system call.
-pub(super) fn count_oom_kills(counter: &fs::File) -> Option<u64> {
+/// Where the kernel counts what the limits of a sandbox did to it. Kept open: each count is one system
+/// call.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    kills: Option<fs::File>,
+    forks: Option<fs::File>,
+}
+
+impl Counters {
+    /// Processes killed for lack of memory.
+    pub(super) fn oom_kills(&self) -> Option<u64> {
+        count(self.kills.as_ref()?, "oom_kill ")
+    }
+
+    /// Processes and threads that were refused.
+    pub(super) fn refused_forks(&self) -> Option<u64> {
+        count(self.forks.as_ref()?, "max ")
+    }
+}
+
+fn count(counter: &fs::File, name: &str) -> Option<u64> {
     let mut buffer = [0u8; 512];
     let count = counter.read_at(&mut buffer, 0).ok()?;
     let text = std::str::from_utf8(&buffer[..count]).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+    text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }
 
 /// Reads a file with one number.

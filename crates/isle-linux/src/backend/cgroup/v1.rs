@@ -108,6 +108,10 @@ impl Trees {
         Some(self.pids.as_ref()?.join(id).join("pids.current"))
     }
 
+    pub(super) fn fork_counter(&self, id: &str) -> Option<PathBuf> {
+        Some(self.pids.as_ref()?.join(id).join("pids.events"))
+    }
+
     pub(super) fn oom_counter(&self, id: &str) -> Option<PathBuf> {
         Some(self.memory.as_ref()?.join(id).join("memory.oom_control"))
     }

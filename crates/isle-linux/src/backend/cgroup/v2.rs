@@ -72,6 +72,10 @@ impl Tree {
         self.holds.pids.then(|| self.directory(id).join("pids.current"))
     }
 
+    pub(super) fn fork_counter(&self, id: &str) -> Option<PathBuf> {
+        self.holds.pids.then(|| self.directory(id).join("pids.events"))
+    }
+
     pub(super) fn oom_counter(&self, id: &str) -> PathBuf {
         self.directory(id).join("memory.events")
     }

@@ -2,15 +2,15 @@
 
 use super::bpf::{Instruction, Policy, compile};
 
-const ALLOW: u32 = 0x7fff_0000;
-const NOTIFY: u32 = 0x7fc0_0000;
-const KILL: u32 = 0x8000_0000;
+pub(super) const ALLOW: u32 = 0x7fff_0000;
+pub(super) const NOTIFY: u32 = 0x7fc0_0000;
+pub(super) const KILL: u32 = 0x8000_0000;
 
-fn errno(number: i32) -> u32 {
+pub(super) fn errno(number: i32) -> u32 {
     0x0005_0000 | number.unsigned_abs()
 }
 
-fn run(program: &[Instruction], arch: u32, number: i64, arguments: [u64; 3]) -> u32 {
+pub(super) fn run(program: &[Instruction], arch: u32, number: i64, arguments: [u64; 3]) -> u32 {
     let mut data = [0u8; 64];
     data[0..4].copy_from_slice(&u32::try_from(number).unwrap().to_ne_bytes());
     data[4..8].copy_from_slice(&arch.to_ne_bytes());
@@ -38,7 +38,7 @@ fn run(program: &[Instruction], arch: u32, number: i64, arguments: [u64; 3]) -> 
     }
 }
 
-const ARCH: u32 = if cfg!(target_arch = "x86_64") { 0xC000_003E } else { 0xC000_00B7 };
+pub(super) const ARCH: u32 = if cfg!(target_arch = "x86_64") { 0xC000_003E } else { 0xC000_00B7 };
 
 fn container(number: i64, arguments: [u64; 3]) -> u32 {
     run(&compile(Policy::Container), ARCH, number, arguments)

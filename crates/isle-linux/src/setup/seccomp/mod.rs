@@ -14,3 +14,7 @@ pub use install::{Listener, Notification, install};
 
 #[cfg(test)]
 mod bpf_tests;
+#[cfg(test)]
+mod executed_tests;
+#[cfg(test)]
+mod rules_tests;

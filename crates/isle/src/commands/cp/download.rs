@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use isle_client::{Client, FileMode, Result};
+use isle_client::{Client, ClientError, FileMode, Result};
 use isle_engine::ops::shapes::KindName;
 use isle_engine::{Code, Error};
 use serde::Deserialize;
@@ -58,15 +58,29 @@ async fn tree(
     target: PathBuf,
     copied: &mut Copied,
 ) -> Result<()> {
+    let top = path;
     let mut open = vec![(path.to_owned(), target)];
     while let Some((path, target)) = open.pop() {
+        let is_top = path == top;
         match std::fs::create_dir(&target) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => refuse_link(&target)?,
+            Err(error) if error.kind() == io::ErrorKind::InvalidFilename => {
+                copied.skip_because(path, "its path is too long for this host");
+                continue;
+            }
             Err(error) => return Err(cannot("make", &target, &error)),
         }
         let input = json!({ "sandbox": sandbox, "path": path, "limit": 10_000 });
-        let listing: Listing = client.call_as("list_files", input).await?;
+        let listing: Listing = match client.call_as("list_files", input).await {
+            Ok(listing) => listing,
+            // The one that was asked for must be there; those below it may be gone or swapped meanwhile.
+            Err(error) if !is_top && is_elusive(&error) => {
+                copied.skip_because(path, error.message);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         if listing.truncated {
             return Err(Error::new(
                 Code::TooLarge,
@@ -78,17 +92,36 @@ async fn tree(
         for entry in listing.entries {
             let (from, to) = (join(&path, &entry.path), target.join(&entry.path));
             if !is_plain(&entry.path) || entry.path_base64.is_some() {
-                copied.skipped.push(from);
+                copied.skip_because(from, "its name is not text, or would lead elsewhere");
                 continue;
             }
             match entry.kind {
                 KindName::Directory => open.push((from, to)),
-                KindName::File => file(client, sandbox, &from, &to, copied).await?,
-                KindName::Symlink | KindName::Other => copied.skipped.push(from),
+                KindName::File => match file(client, sandbox, &from, &to, copied).await {
+                    Ok(()) => {}
+                    Err(error) if is_elusive(&error) => copied.skip_because(from, error.message),
+                    Err(error) => return Err(error),
+                },
+                KindName::Symlink | KindName::Other => copied.skip(from),
             }
         }
     }
     Ok(())
+}
+
+/// Whether a file that was listed cannot be had as one: it was swapped for something else or removed
+/// meanwhile, or is nothing but a claim. One such file does not end the copy of the others.
+fn is_elusive(error: &ClientError) -> bool {
+    [
+        Code::FileNotFound,
+        Code::NotRegular,
+        Code::InvalidPath,
+        Code::IsDirectory,
+        Code::NotDirectory,
+        Code::TooLarge,
+    ]
+    .into_iter()
+    .any(|code| error.is(code))
 }
 
 /// A name that cannot lead out of its directory.

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::Context;
 use crate::arguments::CpArguments;
-use crate::output::{Form, human_bytes, print_json, say};
+use crate::output::{Form, escaped, human_bytes, print_json, say};
 
 /// One side of a copy.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,8 +28,26 @@ enum Side {
 struct Copied {
     files: u64,
     bytes: u64,
+    /// What was left out.
+    skipped: Vec<Skipped>,
+}
+
+/// Something that was left out.
+#[derive(Debug)]
+struct Skipped {
+    path: String,
+    why: String,
+}
+
+impl Copied {
     /// Links, pipes and the like.
-    skipped: Vec<String>,
+    fn skip(&mut self, path: String) {
+        self.skip_because(path, "neither file nor directory");
+    }
+
+    fn skip_because(&mut self, path: String, why: impl Into<String>) {
+        self.skipped.push(Skipped { path, why: why.into() });
+    }
 }
 
 pub(super) async fn cp(context: &Context, arguments: CpArguments) -> Result<ExitCode> {
@@ -51,11 +69,12 @@ pub(super) async fn cp(context: &Context, arguments: CpArguments) -> Result<Exit
     }
     match context.form {
         Form::Json => {
-            print_json(&json!({ "files": copied.files, "bytes": copied.bytes, "skipped": copied.skipped }));
+            let skipped: Vec<&str> = copied.skipped.iter().map(|skipped| skipped.path.as_str()).collect();
+            print_json(&json!({ "files": copied.files, "bytes": copied.bytes, "skipped": skipped }));
         }
         Form::Human => {
-            for path in &copied.skipped {
-                say(&format!("skipped {}: neither file nor directory", crate::output::escaped(path)));
+            for Skipped { path, why } in &copied.skipped {
+                say(&format!("skipped {}: {}", escaped(path), escaped(why)));
             }
             let word = if copied.files == 1 { "file" } else { "files" };
             say(&format!("copied {} {word}, {}", copied.files, human_bytes(copied.bytes)));

@@ -63,7 +63,7 @@ async fn tree(client: &Client, host: &Path, sandbox: &str, target: &str, copied:
             let entry = entry.map_err(|error| cannot("read", &directory, &error))?;
             let path = entry.path();
             let Some(name) = entry.file_name().to_str().map(str::to_owned) else {
-                copied.skipped.push(path.display().to_string());
+                copied.skip(path.display().to_string());
                 continue;
             };
             let kind = entry.file_type().map_err(|error| cannot("read", &path, &error))?;
@@ -73,7 +73,7 @@ async fn tree(client: &Client, host: &Path, sandbox: &str, target: &str, copied:
             } else if kind.is_file() {
                 file(client, &path, sandbox, &below, copied).await?;
             } else {
-                copied.skipped.push(path.display().to_string());
+                copied.skip(path.display().to_string());
             }
         }
         // Files bring the directories above them along; nobody brings an empty one.

@@ -1,9 +1,6 @@
-//! Removing a tree that an unfriendly program made: any depth, any names, any permissions, links
-//! never followed, and never more than a few descriptors open. Directories that are too deep are
-//! moved up to the top and removed from there.
+//! Removing a tree. Directories that are too deep are moved up to the top and removed from there.
 
 use std::ffi::{CStr, CString};
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -15,11 +12,22 @@ use rustix::io::Errno;
 const DEEPEST: u32 = 32;
 
 /// Removes `path` and all below it; nothing there is no error.
-pub(super) fn remove_tree(path: &Path) -> io::Result<()> {
-    let top = match open(rustix::fs::CWD, path) {
+pub fn remove(path: &Path) -> io::Result<()> {
+    remove_at(rustix::fs::CWD, path)
+}
+
+/// The same for what has this name in a directory.
+pub fn remove_at(parent: BorrowedFd<'_>, name: impl rustix::path::Arg + Copy) -> io::Result<()> {
+    let gone = |removed: Result<(), Errno>| match removed {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error.into()),
+    };
+    let top = match open(parent, name) {
         Ok(top) => top,
         Err(Errno::NOENT) => return Ok(()),
-        Err(Errno::NOTDIR | Errno::LOOP) => return fs::remove_file(path),
+        Err(Errno::NOTDIR | Errno::LOOP) => {
+            return gone(rustix::fs::unlinkat(parent, name, AtFlags::empty()));
+        }
         Err(error) => return Err(error.into()),
     };
     let mut moved = 0;
@@ -32,10 +40,7 @@ pub(super) fn remove_tree(path: &Path) -> io::Result<()> {
         }
     }
     drop(top);
-    match fs::remove_dir(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
+    gone(rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR))
 }
 
 /// Opens a directory that may be closed to its own owner.
@@ -112,6 +117,7 @@ fn move_up(top: BorrowedFd<'_>, parent: BorrowedFd<'_>, name: &CStr, moved: &mut
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn scratch(name: &str) -> std::path::PathBuf {
@@ -129,9 +135,9 @@ mod tests {
             directory = open(directory.as_fd(), "d").unwrap();
         }
         drop(directory);
-        remove_tree(&top).unwrap();
+        remove(&top).unwrap();
         assert!(!top.exists());
-        remove_tree(&top).unwrap();
+        remove(&top).unwrap();
     }
 
     #[test]
@@ -143,10 +149,10 @@ mod tests {
         fs::create_dir(top.join("closed")).unwrap();
         fs::write(top.join("closed/file"), b"x").unwrap();
         fs::set_permissions(top.join("closed"), fs::Permissions::from_mode(0o000)).unwrap();
-        remove_tree(&top).unwrap();
+        remove(&top).unwrap();
         assert!(outside.join("kept").exists());
         assert!(!top.exists());
-        remove_tree(&outside).unwrap();
+        remove(&outside).unwrap();
     }
 
     #[test]
@@ -154,9 +160,9 @@ mod tests {
         let outside = scratch("target");
         let link = std::env::temp_dir().join(format!("isle-remove-tree-{}-instead", std::process::id()));
         symlink(&outside, &link).unwrap();
-        remove_tree(&link).unwrap();
+        remove(&link).unwrap();
         assert!(fs::symlink_metadata(&link).is_err());
         assert!(outside.exists());
-        remove_tree(&outside).unwrap();
+        remove(&outside).unwrap();
     }
 }

@@ -1,0 +1,204 @@
+//! Which limits a run ran into. Looked at only when it did not end well: counters of the kernel where
+//! there are some, what is full, and, for limits that nothing counts, the command's own words.
+
+use isle_wire::{Ended, Exit, Full, Room};
+
+use super::Run;
+use crate::backend::{Lifetime, OPEN_FILES, Tier};
+use crate::ops::shapes::{Evidence, LimitHit, LimitName, RunState};
+use crate::values::ByteSize;
+
+const SIGXFSZ: i32 = 25;
+/// How much of the end of standard error is searched.
+const LAST_WORDS: usize = 8 * 1024;
+/// Share of its CPUs, in percent, from which on a run that was too slow was held back by them.
+const BUSY: u64 = 80;
+
+/// What the kernel has counted against a sandbox at some moment.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counters {
+    pub(crate) oom_kills: Option<u64>,
+    pub(crate) refused_forks: Option<u64>,
+}
+
+impl Counters {
+    /// Reads them; two short reads of files that are open already.
+    pub(crate) fn read(run: &Run) -> Self {
+        let (backend, id) = (&run.sandbox.backend, &run.sandbox.id);
+        Self { oom_kills: backend.oom_kills(id), refused_forks: backend.refused_forks(id) }
+    }
+}
+
+/// Whether a counter went up.
+fn rose(before: Option<u64>, after: Option<u64>) -> bool {
+    matches!((before, after), (Some(before), Some(after)) if after > before)
+}
+
+/// What happened to the sandbox while a run went on.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Happenings {
+    /// The kernel killed a process for lack of memory.
+    pub(crate) ran_out_of_memory: bool,
+    /// The kernel refused a process or thread.
+    refused_a_fork: bool,
+    /// Nothing counts those.
+    counts_memory: bool,
+    counts_forks: bool,
+    stopped_for_disk: bool,
+}
+
+impl Happenings {
+    /// Compares with what was counted when the run began. What does not matter to a run that ended
+    /// well is not looked at then.
+    pub(crate) fn since(before: Counters, run: &Run, ended: &Ended) -> Self {
+        let (backend, id) = (&run.sandbox.backend, &run.sandbox.id);
+        let memory = Self {
+            ran_out_of_memory: rose(before.oom_kills, backend.oom_kills(id)),
+            counts_memory: before.oom_kills.is_some(),
+            counts_forks: before.refused_forks.is_some(),
+            ..Self::default()
+        };
+        if ended.exit == Exit::Code(0) && !ended.timed_out {
+            return memory;
+        }
+        Self {
+            refused_a_fork: rose(before.refused_forks, backend.refused_forks(id)),
+            stopped_for_disk: backend.stopped_for_disk(id),
+            ..memory
+        }
+    }
+}
+
+/// The limits a run ran into that ended in `state`.
+pub(crate) fn limits_hit(run: &Run, ended: &Ended, state: RunState, happenings: Happenings) -> Vec<LimitHit> {
+    let spec = &run.sandbox.spec;
+    let limits = &spec.limits;
+    let mut hit = Vec::new();
+    if happenings.ran_out_of_memory {
+        hit.push(one(run, LimitName::Memory, limits.memory.to_string(), Evidence::Counted));
+    }
+    if state == RunState::Completed {
+        return hit;
+    }
+    if state == RunState::TimedOut {
+        let time = run.timeout.map_or_else(|| "unknown".to_owned(), |timeout| timeout.to_string());
+        hit.push(one(run, LimitName::Timeout, time, Evidence::Counted));
+        if was_busy(ended, limits.cpus) {
+            hit.push(one(run, LimitName::Cpus, limits.cpus.to_string(), Evidence::Counted));
+        }
+    }
+    if happenings.refused_a_fork {
+        hit.push(one(run, LimitName::Pids, limits.pids.to_string(), Evidence::Counted));
+    }
+    if happenings.stopped_for_disk {
+        hit.push(one(run, LimitName::Disk, limits.disk.to_string(), Evidence::Counted));
+    }
+    hit.extend(ended.full.iter().map(|full| room_hit(run, *full)));
+    let words = LastWords::of(run);
+    let by_file_size = matches!(ended.exit, Exit::Signal(SIGXFSZ))
+        || matches!(ended.exit, Exit::Code(code) if code == 128 + SIGXFSZ);
+    if spec.tier == Tier::Process && by_file_size {
+        hit.push(one(run, LimitName::FileSize, limits.disk.to_string(), Evidence::Counted));
+    } else if spec.tier == Tier::Process && words.say(&["File too large"]) {
+        hit.push(one(run, LimitName::FileSize, limits.disk.to_string(), Evidence::Said));
+    }
+    if words.say(&["Too many open files"]) {
+        hit.push(one(run, LimitName::OpenFiles, format!("{OPEN_FILES} per process"), Evidence::Said));
+    }
+    if !happenings.counts_forks
+        && words.say(&["fork: Resource temporarily unavailable", "Cannot fork", "can't start new thread"])
+    {
+        hit.push(one(run, LimitName::Pids, limits.pids.to_string(), Evidence::Said));
+    }
+    if !happenings.counts_memory && words.say(&["Cannot allocate memory", "MemoryError", "memory exhausted"])
+    {
+        hit.push(one(run, LimitName::Memory, limits.memory.to_string(), Evidence::Said));
+    }
+    hit
+}
+
+/// The sentence about a limit, for people.
+pub(crate) fn sentence(hit: &LimitHit) -> String {
+    let LimitHit { limit, value, raise, .. } = hit;
+    let what = match limit {
+        LimitName::Memory => format!("the sandbox's memory limit of {value} was reached"),
+        LimitName::Pids => format!("the sandbox's limit of {value} processes and threads was reached"),
+        LimitName::Disk => format!("the sandbox's disk of {value} is full"),
+        LimitName::Inodes => format!("the sandbox's disk has no room for more than {value} files"),
+        LimitName::SharedMemory => format!("/dev/shm of {value} is full"),
+        LimitName::OpenFiles => format!("the limit of open files was reached ({value})"),
+        LimitName::FileSize => format!("a file may have at most {value}"),
+        LimitName::Cpus => format!("it used all of its {value} CPUs"),
+        LimitName::Timeout => format!("its time of {value} was up"),
+    };
+    format!("{what}; {raise}")
+}
+
+fn one(run: &Run, limit: LimitName, value: String, evidence: Evidence) -> LimitHit {
+    LimitHit { limit, value, evidence, raise: raise(limit, run.sandbox.spec.lifetime) }
+}
+
+/// How a limit is raised.
+fn raise(limit: LimitName, lifetime: Lifetime) -> String {
+    let setting = |name: &str| match lifetime {
+        Lifetime::OneShot => format!("use less, or give the run more `{name}`"),
+        Lifetime::Named => {
+            format!(
+                "use less, or destroy the sandbox and make it anew with more `{name}`; its workspace stays"
+            )
+        }
+    };
+    match limit {
+        LimitName::Memory => setting("memory"),
+        LimitName::Pids => setting("pids"),
+        LimitName::Cpus => setting("cpus"),
+        LimitName::Disk | LimitName::Inodes => match lifetime {
+            Lifetime::OneShot => "remove files, or give the run more `disk`".into(),
+            Lifetime::Named => {
+                "remove files; for a larger disk copy out what you need, destroy the sandbox with `wipe`, and make it anew with more `disk`".into()
+            }
+        },
+        LimitName::SharedMemory => "remove files there, or keep them in /tmp, which is as large as `disk`".into(),
+        LimitName::OpenFiles => "close files that are no longer needed, or spread them over several processes; it cannot be raised".into(),
+        LimitName::FileSize => setting("disk"),
+        LimitName::Timeout => "raise `timeout`, or split the work".into(),
+    }
+}
+
+fn room_hit(run: &Run, full: Full) -> LimitHit {
+    let bytes = |full: Full| ByteSize(full.limit).to_string();
+    let disk = run.sandbox.spec.limits.disk;
+    match full.room {
+        // A file system much larger than the limit is the host's own, under a sandbox without a quota.
+        Room::Disk if full.limit > disk.0.saturating_mul(2) => LimitHit {
+            raise: "free space on the host".into(),
+            ..one(run, LimitName::Disk, format!("{} (the host's)", bytes(full)), Evidence::Full)
+        },
+        Room::Disk => one(run, LimitName::Disk, disk.to_string(), Evidence::Full),
+        Room::Inodes => one(run, LimitName::Inodes, full.limit.to_string(), Evidence::Full),
+        Room::SharedMemory => one(run, LimitName::SharedMemory, bytes(full), Evidence::Full),
+    }
+}
+
+/// Whether a run used (almost) all the CPU time it could have had.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "microseconds of a run are far below what a float counts exactly"
+)]
+fn was_busy(ended: &Ended, cpus: f64) -> bool {
+    ended.cpu_us as f64 * 100.0 >= cpus * ended.wall_us as f64 * BUSY as f64
+}
+
+/// The end of standard error.
+struct LastWords(String);
+
+impl LastWords {
+    fn of(run: &Run) -> Self {
+        let bytes = crate::lock(&run.live).stderr.last(LAST_WORDS);
+        Self(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn say(&self, any: &[&str]) -> bool {
+        any.iter().any(|words| self.0.contains(words))
+    }
+}

@@ -1,0 +1,15 @@
+//! Files and names that mean harm, in sandboxes of both tiers, met through every door that touches files:
+//! HTTP, the command line, MCP. Nothing of the host may come out or be changed, nothing may hang, and
+//! whatever is shown is safe to show.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
+
+mod config;
+#[path = "../harness/mod.rs"]
+#[expect(dead_code, unused_imports, reason = "shared with the other end-to-end tests, which use the rest")]
+mod harness;
+mod links;
+mod names;
+mod scene;
+mod swaps;
+mod traps;

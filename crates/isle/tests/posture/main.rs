@@ -1,0 +1,13 @@
+//! The posture of every process of a sandbox, and of our own, judged from the host: what the kernel says
+//! about each in `/proc`, compared with all that is expected of it. Whatever is not expected fails.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
+
+mod expected;
+#[path = "../harness/mod.rs"]
+#[expect(dead_code, unused_imports, reason = "shared with the other end-to-end tests, which use the rest")]
+mod harness;
+mod look;
+mod ourselves;
+mod sandboxes;
+mod walls;
