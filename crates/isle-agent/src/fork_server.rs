@@ -15,7 +15,7 @@ use isle_linux::request::{
     Removed, Volume, outside, volume,
 };
 use isle_linux::setup::container::Recipe;
-use isle_linux::setup::network::Networks;
+use isle_linux::setup::network::{self, Network, Networks};
 use isle_linux::setup::seccomp::Listener;
 use isle_linux::setup::{SANDBOX_ID, berth, container};
 use isle_linux::sys::{Cloned, Doing, Step, StepError, check, clone_process, forget_signal_choices, prctl};
@@ -211,18 +211,19 @@ impl Server {
     fn make_container(&mut self, request: &MakeRequest, descriptors: Vec<OwnedFd>) -> Step<(i32, OwnedFd)> {
         let parts = Parts::split(request, descriptors)?;
         let volume = attach_volume(request, parts.loop_device.as_ref())?;
-        if is_one_shot(request) { self.networks.enter_any() } else { self.networks.enter_new() }?;
+        let used_before = if is_one_shot(request) { self.networks.enter_untouched() } else { None };
+        let network = if used_before.is_some() { network::State::SetUp } else { network::State::New };
         let (go_read, go_write) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).doing(|| "make a pipe".into())?;
         // SAFETY: this process has one thread.
-        let cloned = unsafe { clone_process(container::NAMESPACES, parts.birthplace()) }
+        let cloned = unsafe { clone_process(container::namespaces(network), parts.birthplace()) }
             .doing(|| "make namespaces".into())?;
         match cloned {
             Cloned::Child => {
                 drop(go_write);
                 join_cgroups(request, &parts);
                 become_agent(request, parts.link, parts.listener, go_read, |go| {
-                    let entered = container::enter(request, go, &self.recipe)?;
+                    let entered = container::enter(request, go, network, &self.recipe)?;
                     if let Some(entry) = entered.kill_order {
                         kill_order::settle(entry);
                     }
@@ -232,7 +233,11 @@ impl Server {
             Cloned::Parent { pid, pidfd } => {
                 drop(go_read);
                 drop(volume);
-                self.networks.given_to(pidfd.as_fd());
+                if is_one_shot(request)
+                    && let Some(network) = used_before.or_else(|| Network::fresh_of(pid).ok())
+                {
+                    self.networks.given(network, pidfd.as_fd());
+                }
                 // The child sees the pipe end without the word and leaves, should this fail.
                 map_ids(pid, &request.ids)?;
                 rustix::io::write(&go_write, b"+").doing(|| "let the sandbox go on".into())?;

@@ -56,7 +56,9 @@ pub fn enter(state: &Path, scratch: &Path) -> Step<()> {
     bind(state, &at(STATE), BindMode::Writable).doing(|| format!("show {}", state.display()))?;
     bind_recursive(Path::new("/proc"), &at("/proc")).doing(|| "show /proc".into())?;
     for name in [EMPTY_FILE, EMPTY_DIRECTORY] {
-        bind(&at(name), &at(name), BindMode::ReadOnly).doing(|| format!("make {name} read-only"))?;
+        bind(&at(name), &at(name), BindMode::ReadOnly)
+            .and_then(|()| set_attributes(&at(name), libc::MOUNT_ATTR_NOEXEC))
+            .doing(|| format!("make {name} read-only"))?;
     }
     std::env::set_current_dir(scratch).doing(|| "enter the berth".into())?;
     pivot_into_current_directory().doing(|| "make the berth the root".into())

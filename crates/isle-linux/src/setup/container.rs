@@ -5,14 +5,24 @@ use std::os::fd::OwnedFd;
 
 use super::landlock::{Rights, Ruleset};
 use super::seccomp::{self, Instruction, Listener, Policy};
-use super::{berth, privileges, root};
+use super::{berth, network, privileges, root};
 use crate::request::MakeRequest;
 use crate::sys::{Doing, Step, check, pivot_into_current_directory, prctl, set_rlimit};
 
-/// Namespaces a sandbox is cloned into. The network namespace is the one its parent has entered before
-/// ([`super::network`]); the cgroup namespace follows once the process sits in its cgroup.
-pub const NAMESPACES: libc::c_int =
-    libc::CLONE_NEWUSER | libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+/// Namespaces a sandbox is cloned into; the cgroup namespace follows once the process sits in its cgroup.
+#[must_use]
+pub fn namespaces(network: network::State) -> libc::c_int {
+    let own_network = match network {
+        network::State::New => libc::CLONE_NEWNET,
+        network::State::SetUp => 0,
+    };
+    own_network
+        | libc::CLONE_NEWUSER
+        | libc::CLONE_NEWPID
+        | libc::CLONE_NEWNS
+        | libc::CLONE_NEWIPC
+        | libc::CLONE_NEWUTS
+}
 
 /// What is the same for every sandbox, worked out once.
 #[derive(Debug)]
@@ -46,14 +56,17 @@ pub struct Entered {
     pub missing: Vec<(&'static str, String)>,
 }
 
-/// Turns this process, freshly cloned with [`NAMESPACES`], into the first process of a sandbox.
+/// Turns this process, freshly cloned into its [`namespaces`], into the first process of a sandbox.
 /// `go` is readable once the parent has mapped the ids and moved the process into its cgroups.
-pub fn enter(request: &MakeRequest, go: OwnedFd, recipe: &Recipe) -> Step<Entered> {
+pub fn enter(request: &MakeRequest, go: OwnedFd, network: network::State, recipe: &Recipe) -> Step<Entered> {
     let mut missing = Vec::new();
     wait_for_parent(go)?;
     new_session()?;
     privileges::become_id(0).doing(|| "become root of the sandbox".into())?;
     own_cgroup_namespace(&mut missing);
+    if network == network::State::New {
+        network::set_up()?;
+    }
     root::build(request, &recipe.covers)?;
     std::env::set_current_dir(berth::NEW_ROOT).doing(|| "enter the new root".into())?;
     pivot_into_current_directory().doing(|| "make it the root".into())?;
@@ -62,6 +75,8 @@ pub fn enter(request: &MakeRequest, go: OwnedFd, recipe: &Recipe) -> Step<Entere
     privileges::bound_capabilities(privileges::GUEST_ROOT).doing(|| "bound capabilities".into())?;
     privileges::set_capabilities(privileges::AGENT).doing(|| "drop capabilities".into())?;
     prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0).doing(|| "set no-new-privileges".into())?;
+    // Its own entries of `/proc` are its own for the moment of opening one.
+    prctl(libc::PR_SET_DUMPABLE, 1, 0).doing(|| "open the agent's entries".into())?;
     let kill_order = File::options().read(true).write(true).open("/proc/self/oom_score_adj").ok();
     confine_files(&mut missing);
     let refusals = seccomp::install(&recipe.filter).doing(|| "install the system call filter".into())?;

@@ -17,17 +17,24 @@ const TRACES: [&str; 4] = ["dev", "snmp", "snmp6", "unix"];
 /// Enough for each of them in a namespace without traffic.
 const LARGEST_TRACE: usize = 8 * 1024;
 
-/// The network namespaces of one-shots. Belongs to the fork server, which sits in the one it made or
-/// chose last.
+/// What has to be done about the network namespace of a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// It is made with the sandbox and must be set up.
+    New,
+    /// It is one that an earlier sandbox left as it was.
+    SetUp,
+}
+
+/// The network namespaces of one-shots that are or were used, as the fork server sees them.
 #[derive(Debug, Default)]
 pub struct Networks {
     used: Vec<Network>,
-    current: Option<Network>,
 }
 
 /// A network namespace and what can be seen in it.
 #[derive(Debug)]
-struct Network {
+pub struct Network {
     namespace: File,
     traces: Vec<(File, Vec<u8>)>,
     /// The first process of the sandbox that has it: while it lives, so may others of that sandbox.
@@ -35,30 +42,20 @@ struct Network {
 }
 
 impl Networks {
-    /// Enters a namespace nobody uses: one that was left untouched, or a new one.
-    pub fn enter_any(&mut self) -> Step<()> {
+    /// Enters a namespace in which nothing ever happened and nobody is any more, if there is one: what
+    /// is cloned now is in it.
+    pub fn enter_untouched(&mut self) -> Option<Network> {
         while let Some(position) = self.used.iter().position(Network::is_left) {
             let network = self.used.swap_remove(position);
-            if network.is_untouched() {
-                network.enter().doing(|| "enter a network namespace".into())?;
-                self.current = Some(network);
-                return Ok(());
+            if network.is_untouched() && network.enter().is_ok() {
+                return Some(network);
             }
         }
-        enter_new()?;
-        self.current = Network::here().ok();
-        Ok(())
+        None
     }
 
-    /// Enters a new namespace that is not used again.
-    pub fn enter_new(&mut self) -> Step<()> {
-        self.current = None;
-        enter_new()
-    }
-
-    /// The sandbox of that first process was made in the namespace entered last.
-    pub fn given_to(&mut self, process: BorrowedFd<'_>) {
-        let Some(mut network) = self.current.take() else { return };
+    /// Remembers who has a namespace.
+    pub fn given(&mut self, mut network: Network, process: BorrowedFd<'_>) {
         if self.used.len() < MOST
             && let Ok(process) = process.try_clone_to_owned()
         {
@@ -69,11 +66,11 @@ impl Networks {
 }
 
 impl Network {
-    /// The one this process is in, untouched so far.
-    fn here() -> io::Result<Self> {
+    /// The one a process has that was just cloned into it and has not done anything yet.
+    pub fn fresh_of(pid: i32) -> io::Result<Self> {
         let mut traces = Vec::with_capacity(TRACES.len());
         for name in TRACES {
-            match File::open(format!("/proc/thread-self/net/{name}")) {
+            match File::open(format!("/proc/{pid}/net/{name}")) {
                 Ok(file) => {
                     let content = content(&file)?;
                     traces.push((file, content));
@@ -83,7 +80,7 @@ impl Network {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { namespace: File::open("/proc/thread-self/ns/net")?, traces, user: None })
+        Ok(Self { namespace: File::open(format!("/proc/{pid}/ns/net"))?, traces, user: None })
     }
 
     /// Whether every process of its sandbox has ended: the first one ends last.
@@ -104,6 +101,7 @@ impl Network {
     }
 }
 
+/// All of a file that is made when it is read.
 fn content(file: &File) -> io::Result<Vec<u8>> {
     let mut buffer = [0u8; LARGEST_TRACE];
     let mut length = 0;
@@ -116,9 +114,8 @@ fn content(file: &File) -> io::Result<Vec<u8>> {
     }
 }
 
-fn enter_new() -> Step<()> {
-    // SAFETY: takes flags only.
-    check(unsafe { libc::unshare(libc::CLONE_NEWNET) }.into()).doing(|| "make a network namespace".into())?;
+/// In the sandbox: makes a new namespace usable.
+pub(super) fn set_up() -> Step<()> {
     loopback_up().doing(|| "bring up loopback".into())?;
     // Lets the sandbox user serve on any port of its own loopback.
     std::fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", b"0")

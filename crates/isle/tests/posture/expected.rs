@@ -204,13 +204,14 @@ fn container_agent(case: Case, host: &Host) -> Posture {
         descriptor 000: /dev/null
         descriptor 001: /dev/null
         descriptor 002: /dev/null
-        descriptor 003: seccomp notify
-        descriptor 004: eventpoll
-        descriptor 005: eventfd
-        descriptor 006: eventpoll
-        descriptor 007: signalfd
-        descriptor 008: pipe
-        descriptor 010: pipe
+        descriptor 003: /proc/1/oom_score_adj
+        descriptor 004: seccomp notify
+        descriptor 005: eventpoll
+        descriptor 006: eventfd
+        descriptor 007: eventpoll
+        descriptor 008: signalfd
+        descriptor 009: pipe
+        descriptor 011: pipe
         descriptor 020: socket
         cwd: /
         exe: /memfd:isle-agent (deleted)

@@ -8,6 +8,7 @@ mod expected;
 #[expect(dead_code, unused_imports, reason = "shared with the other end-to-end tests, which use the rest")]
 mod harness;
 mod look;
+mod network;
 mod ourselves;
 mod sandboxes;
 mod walls;
