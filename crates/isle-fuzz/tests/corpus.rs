@@ -9,7 +9,7 @@ use std::path::Path;
 use isle_fuzz::Target;
 
 /// Mutations of each target. A few seconds of a slow machine altogether.
-const MUTATIONS: usize = 4_000;
+const MUTATIONS: usize = 2_000;
 
 /// A small generator, so that a seed means the same everywhere and for ever (splitmix64).
 struct Random(u64);

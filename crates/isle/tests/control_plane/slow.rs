@@ -5,6 +5,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, getrlimit, setrlimit};
+
 use crate::harness::until;
 use crate::support::{JSON, Raw, Target};
 
@@ -82,6 +84,10 @@ fn callers_that_take_their_time_are_cut_off_and_told() {
 
 #[test]
 fn more_connections_than_are_taken_wait_and_do_not_keep_the_owner_out() {
+    // Our own ends of them count too.
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).unwrap();
     let target = Target::start();
     // More than are served at once on a listener; the rest wait in the kernel.
     let held: Vec<TcpStream> = (0..1100).map(|_| target.connect()).collect();
