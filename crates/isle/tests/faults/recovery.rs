@@ -171,7 +171,7 @@ fn living_sandboxes_outlive_the_loss_of_the_whole_database() {
         ground.daemon.shell("own", "echo kept > file");
         ground.daemon.shell("dead", "echo kept > file");
         let (agent, dead) = (ground.agent("alive"), ground.agent("dead"));
-        until("the job has begun", || processes_with("while ! [ -e go ]").len() > 0);
+        until("the job has begun", || !processes_with("while ! [ -e go ]").is_empty());
         ground.daemon.kill();
         kill(dead);
         lose_records(&ground);
