@@ -142,7 +142,7 @@ impl Drop for ProcessLimit {
                 crate::harness::until("the control group is empty", || std::fs::remove_dir(&*path).is_ok());
             }
             Self::Own { member, old } => {
-                prlimit(Some(*member), Resource::Nproc, old.clone()).ok();
+                prlimit(Some(*member), Resource::Nproc, *old).ok();
             }
         }
     }

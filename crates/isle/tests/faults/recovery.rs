@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::ground::{Action, Ground};
-use crate::harness::{processes_with, until};
+use crate::harness::until;
 use crate::points::{actions, point};
 
 /// How often one start may pass one point and have each time tried.
@@ -171,7 +171,10 @@ fn living_sandboxes_outlive_the_loss_of_the_whole_database() {
         ground.daemon.shell("own", "echo kept > file");
         ground.daemon.shell("dead", "echo kept > file");
         let (agent, dead) = (ground.agent("alive"), ground.agent("dead"));
-        until("the job has begun", || processes_with("while ! [ -e go ]").len() > 0);
+        until("the job has begun", || {
+            let logs = ground.daemon.get(&format!("/v1/runs/{job}/logs?stream=stdout"));
+            logs["stdout"]["text"] == "begun\n"
+        });
         ground.daemon.kill();
         kill(dead);
         lose_records(&ground);
