@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
 
 use crate::ground::{Ground, Told, assert_usable};
@@ -17,6 +18,10 @@ const STACK: usize = 256 * 1024;
 
 #[test]
 fn two_thousand_creates_at_once_are_served_or_refused_and_none_is_half_made() {
+    // Each of them is a connection of ours.
+    let mut files = getrlimit(Resource::Nofile);
+    files.current = files.maximum;
+    setrlimit(Resource::Nofile, files).unwrap();
     let mut ground = Ground::new();
     let gate = Barrier::new(CREATES);
     let (served, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
