@@ -289,6 +289,9 @@ pub(crate) struct DoctorArguments {
     /// Attack this tier only
     #[arg(long, requires = "deep")]
     pub(crate) tier: Option<String>,
+    /// Look in this process, not from where a daemon would be started
+    #[arg(long, hide = true)]
+    pub(crate) here: bool,
 }
 
 #[derive(Debug, Args)]

@@ -36,9 +36,9 @@ pub(crate) fn start(places: &Places, user_file: Option<&Path>) -> Result<()> {
         return Ok(());
     }
     rotate(&places.log());
-    if has_user_manager() {
-        // In a scope of its own with delegated cgroups; without a manager that answers, plainly.
-        match launch(scoped(), places, user_file)? {
+    if let Some(scoped) = in_a_scope() {
+        // Without a manager that answers, plainly.
+        match launch(scoped, places, user_file)? {
             Some(Announcement::Ready) => return Ok(()),
             Some(Announcement::Failed(error)) => return Err(error),
             None => {}
@@ -113,14 +113,18 @@ fn has_user_manager() -> bool {
             .is_some_and(|directory| Path::new(&directory).join("systemd/private").exists())
 }
 
-fn scoped() -> Command {
+/// This program in a scope of its own with delegated cgroups, where the user has a service manager.
+pub(crate) fn in_a_scope() -> Option<Command> {
+    if !has_user_manager() {
+        return None;
+    }
     let mut command = Command::new("systemd-run");
     command.args(["--user", "--scope", "--quiet", "--collect", "-p", "Delegate=yes", "--"]);
     match std::env::current_exe() {
         Ok(program) => command.arg(program),
         Err(_) => command.arg("isle"),
     };
-    command
+    Some(command)
 }
 
 /// Keeps one old log, so that it cannot grow for ever.

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{Cgroups, Holds, v1, v2};
+use crate::backend::ids::user_name;
 
 /// Finds the best layout with room for sandboxes. `instance` names this daemon's directory in it.
 pub(in crate::backend) fn detect(instance: &str) -> Cgroups {
@@ -74,13 +75,7 @@ fn try_split(mounts: &[&Mount], instance: &str) -> Cgroups {
 /// daemon then moves into a leaf, because a cgroup with processes cannot hand controllers down.
 fn try_unified(mount: &Mount, instance: &str) -> Cgroups {
     let own = own_cgroup(&mount.path);
-    let absent = |reason: String| {
-        Cgroups::Absent {
-        reason,
-        fix: "start the daemon inside a delegated cgroup: `systemd-run --user --scope -p Delegate=yes isle serve`"
-            .into(),
-    }
-    };
+    let absent = |reason: String| Cgroups::Absent { reason, fix: delegation_fix() };
     let top = rustix::process::geteuid().is_root();
     let (base, parent) = if top {
         (mount.path.join(instance), mount.path.clone())
@@ -119,6 +114,26 @@ fn try_unified(mount: &Mount, instance: &str) -> Cgroups {
         return Cgroups::V2(v2::Tree { base, holds });
     }
     absent(format!("{} was given no controllers", base.display()))
+}
+
+/// The command that gets this user a delegated cgroup. With a service manager within reach `isle` asks
+/// it by itself; so either the manager is out of reach, or the daemon was started by hand.
+fn delegation_fix() -> String {
+    let uid = rustix::process::geteuid().as_raw();
+    let runtime = format!("/run/user/{uid}");
+    let set = std::env::var_os("XDG_RUNTIME_DIR");
+    let reachable = |directory: &Path| directory.join("systemd/private").exists();
+    if set.is_some_and(|set| reachable(Path::new(&set))) {
+        return "isle stop; systemd-run --user --scope -p Delegate=yes isle serve".into();
+    }
+    if reachable(Path::new(&runtime)) {
+        return format!("export XDG_RUNTIME_DIR={runtime}; isle restart");
+    }
+    if Path::new("/run/systemd/system").exists() {
+        let user = user_name(uid).unwrap_or_else(|| "$USER".into());
+        return format!("sudo loginctl enable-linger {user}; export XDG_RUNTIME_DIR={runtime}; isle restart");
+    }
+    "run the daemon as root, or in a cgroup that belongs to this user".into()
 }
 
 fn own_cgroup(mount: &Path) -> Option<PathBuf> {
