@@ -91,10 +91,11 @@ tests env
 
 say 'as an ordinary user without delegated cgroups'
 as_user XDG_RUNTIME_DIR= isle doctor --json >plain.json
+fix='export XDG_RUNTIME_DIR=/run/user/1000; isle restart'
 check 'doctor says what is missing and the command that fixes it' bash -c "
-    grep -q 'not delegated' plain.json && grep -q 'systemd-run --user --scope -p Delegate=yes' plain.json"
+    grep -q 'not delegated' plain.json && grep -qF '$fix' plain.json || { cat plain.json; exit 1; }"
 check 'a run is refused, with the same command' bash -c "$(declare -f as_user); repository=$repository
-    ! as_user isle run -- true 2>refusal && grep -q 'Delegate=yes' refusal; cat refusal; as_user isle stop"
+    as_user isle run -- true 2>refusal && exit 1; grep -qF '$fix' refusal || { cat refusal; exit 1; }; as_user isle stop"
 
 say 'as an ordinary user whose service manager is within reach'
 check 'the daemon started on demand has cgroups' bash -c "$(declare -f as_user with_manager); repository=$repository
@@ -102,6 +103,33 @@ check 'the daemon started on demand has cgroups' bash -c "$(declare -f as_user w
     with_manager isle status --json; with_manager isle rm --all --wipe; with_manager isle stop"
 check 'doctor there says so' bash -c "$(declare -f as_user with_manager enforced); repository=$repository
     with_manager isle doctor --json | enforced memory_limit pids_limit cpu_limit"
+
+# What a sandbox may use holds, and is told, for whichever daemon asks.
+cat >/root/work/limits.sh <<'END'
+set -e
+eat='{"sandbox": "small", "command": "dd if=/dev/zero of=/dev/null bs=300M count=1"}'
+isle call exec "$eat" | tee answer.json | grep -q '"state": "oom_killed"' || { cat answer.json; exit 1; }
+isle status small --json | python3 -c '
+import json, sys
+usage = json.load(sys.stdin)["detail"]["usage"]
+assert usage["memory_bytes"] and usage["pids"] and usage["oom_kills"], usage'
+END
+chmod -R go+rX /root/work && chmod go+x /root
+check 'limits outlive a daemon that was started on demand' with_manager bash -c '
+    set -e; cd; isle call create "{\"sandbox\": \"small\", \"memory\": \"64M\"}"; isle exec small -- touch /tmp/kept
+    bash /root/work/limits.sh; isle restart; isle exec small -- ls /tmp/kept; bash /root/work/limits.sh
+    kill -9 "$(isle status --json | python3 -c "import json, sys; print(json.load(sys.stdin)[\"daemon\"][\"pid\"])")"
+    isle exec small -- ls /tmp/kept; bash /root/work/limits.sh
+    [ "$(find /sys/fs/cgroup/user.slice -type d -name "isle-daemon" | wc -l)" = 1 ]
+    isle rm small --wipe; isle stop'
+check 'limits outlive a daemon that is a service' with_manager bash -c '
+    set -e; cd; mkdir -p .config/systemd/user
+    printf "[Service]\nExecStart=/usr/local/bin/isle serve\nKillMode=process\n" >.config/systemd/user/isle.service
+    export ISLE_NO_AUTOSTART=1; up() { for i in $(seq 200); do isle status >/dev/null 2>&1 && return; sleep 0.1; done; systemctl --user status isle; return 1; }
+    systemctl --user daemon-reload; systemctl --user start isle; up
+    isle call create "{\"sandbox\": \"small\", \"memory\": \"64M\"}"; isle exec small -- touch /tmp/kept
+    bash /root/work/limits.sh; systemctl --user restart isle; up; isle exec small -- ls /tmp/kept; bash /root/work/limits.sh
+    isle rm small --wipe; systemctl --user stop isle'
 
 say 'as an ordinary user in a delegated scope'
 tests delegated

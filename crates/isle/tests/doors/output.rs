@@ -148,8 +148,8 @@ fn text(value: &Value) -> &str {
 #[test]
 fn following_begins_with_the_last_lines_and_goes_on() {
     let daemon = TestDaemon::start();
-    daemon.shell("box", "mkfifo go");
-    let command = "seq 1 100; echo oops >&2; read x < go; echo $x; read x < go";
+    daemon.shell("box", "mkfifo go end");
+    let command = "seq 1 100; echo oops >&2; read x < go; echo $x; read x < end";
     let run = daemon.exec("box", json!({"command": command, "wait": "0s"}));
     let id = run["run_id"].as_str().unwrap();
     until("its first output is there", || {
@@ -184,7 +184,7 @@ fn following_begins_with_the_last_lines_and_goes_on() {
     assert_eq!(text(&went_on.data["data"]), "went on\n");
     assert_eq!(waiting.join().unwrap()["stdout"]["text"], "went on\n");
     // Who comes back with the id it saw last does not get the tail again.
-    daemon.shell("box", "echo end > go");
+    daemon.shell("box", "echo > end");
     assert_eq!(events.next().unwrap().name, "ended");
     let header = format!("Last-Event-ID: {}", went_on.id);
     let mut again = Events::open(&daemon.socket(), &line, &[&header], "");
