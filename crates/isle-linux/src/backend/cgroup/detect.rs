@@ -59,7 +59,7 @@ fn try_split(mounts: &[&Mount], instance: &str) -> Cgroups {
         let base = mount.path.join(instance);
         match fs::create_dir(&base) {
             Ok(()) => Some(base),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Some(base),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Some(base),
             Err(_) => None,
         }
     };
