@@ -27,8 +27,8 @@ use crate::journal::{Audit, Journal};
 use crate::ops::Registry;
 use crate::ops::shapes::RunResult;
 use crate::pipeline::{Admission, Capacity, stopping};
-use crate::run::Runs;
 pub use crate::run::RunLimits;
+use crate::run::Runs;
 use crate::sandbox::{Fleet, Settings, offers};
 use crate::values::{ByteSize, GuestPath, RunId, SandboxName, Span};
 

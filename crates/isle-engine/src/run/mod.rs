@@ -32,8 +32,8 @@ use output::{KeptOutput, OutputBuffer};
 
 pub(crate) use environment::check_environment;
 pub(crate) use kill::{KillRequest, finished, parse_signal};
-pub use own_limits::RunLimits;
 pub(crate) use outcome::lost_note;
+pub use own_limits::RunLimits;
 pub(crate) use plan::{CodeSource, Input, Patience, Place, Plan, Program, RunKind};
 pub(crate) use pump::{Job, SESSION_DEPTH};
 pub(crate) use result::{Held, RunSnapshot, answer_budget};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use isle_store::RunRow;
 use serde::{Deserialize, Serialize};
 
-use super::output::KeptOutput;
 use super::Run;
+use super::output::KeptOutput;
 use crate::backend::{GuaranteeStatus, Tier};
 use crate::context::{CallContext, Door};
 use crate::engine::{EngineConfig, Inner};

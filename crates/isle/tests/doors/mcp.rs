@@ -325,7 +325,11 @@ fn a_model_limits_a_run_and_reads_which_limit_ended_it() {
     let spin = json!({"command": "while :; do :; done", "limits": {"cpu": "1s"}});
     let result = client.call("exec", spin);
     let run = &result["structuredContent"];
-    assert_eq!((&run["state"], &run["limits_hit"][0]["limit"]), (&json!("killed"), &json!("cpu_time")), "{result}");
+    assert_eq!(
+        (&run["state"], &run["limits_hit"][0]["limit"]),
+        (&json!("killed"), &json!("cpu_time")),
+        "{result}"
+    );
     let said = result["content"][0]["text"].as_str().unwrap();
     assert!(said.contains("CPU time of 1s"), "{said}");
     let code = json!({"code": "open('big', 'wb').write(b'x' * 2000000)", "language": "python",
