@@ -12,6 +12,7 @@ help:
 	@echo "make fuzz    instrumented fuzzing of what reads strangers' bytes: TARGET=name SECONDS=number"
 	@echo "make containment   attack every tier and write the table of docs/containment.md"
 	@echo "make soak    everything at random while things go wrong; SEED=… MINUTES=…"
+	@echo "make test-v2 the end-to-end tests in an emulated machine with cgroup v2 (root, QEMU; many minutes)"
 	@echo "make bench   speed beside other sandboxes on this machine"
 
 .PHONY: setup
@@ -46,6 +47,11 @@ MINUTES ?= 10
 .PHONY: soak
 soak:
 	ISLE_SOAK_SEED=$(SEED) ISLE_SOAK_MINUTES=$(MINUTES) cargo test -p isle --test soak -- --nocapture a_random_mix
+
+# More of it: make test-v2 V2=full
+.PHONY: test-v2
+test-v2:
+	tests/v2/run.sh $(TARGET)/v2 $(V2)
 
 .PHONY: lint
 lint:

@@ -17,6 +17,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::time::Instant as Deadline;
 
+use crate::exceeded::exceeded;
 use crate::output::Channel;
 use crate::room;
 use crate::runs::{Run, RunState};
@@ -125,6 +126,7 @@ fn register(
         tree: spawned.tree,
         started: Instant::now(),
         on_hangup: request.on_hangup,
+        limits: spawn::limits(request.limits),
         state: Cell::new(RunState::new(request.retain)),
         changed: tokio::sync::Notify::new(),
     });
@@ -451,6 +453,8 @@ fn finish(run: &Run, leftovers: u32) {
         leftovers,
         violations,
         full: room::full_after(reaped.exit),
+        // A tree that was ended from outside was not ended by a limit.
+        exceeded: if state.killed.is_none() { exceeded(&run.limits, &reaped) } else { None },
     });
     run.changed.notify_waiters();
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::Instant;
 
-use isle_wire::{Ended, Exit, OnHangup};
+use isle_wire::{Ended, Exit, OnHangup, RunLimits};
 use tokio::sync::Notify;
 
 use crate::output::{Fresh, Retained};
@@ -18,6 +18,7 @@ pub(crate) struct Run {
     pub(crate) tree: Tree,
     pub(crate) started: Instant,
     pub(crate) on_hangup: OnHangup,
+    pub(crate) limits: RunLimits,
     pub(crate) state: RefCell<RunState>,
     /// Something in `state` changed.
     pub(crate) changed: Notify,

@@ -121,9 +121,9 @@ pub(crate) fn spawn(request: &ExecRequest) -> Result<Spawned, Failure> {
 }
 
 /// The limits of a run, never above what holds for the whole sandbox.
-fn limits(wanted: RunLimits) -> RunLimits {
+pub(crate) fn limits(wanted: RunLimits) -> RunLimits {
     let most = place::private().and_then(Private::file_size);
-    let file_size = wanted.file_size.map(|size| most.map_or(size, |most| size.min(most)));
+    let file_size = [wanted.file_size, most].into_iter().flatten().min();
     RunLimits { file_size, ..wanted }
 }
 
@@ -322,9 +322,16 @@ fn prepare(plan: &mut Plan) -> Result<(), i32> {
             (libc::RLIMIT_NOFILE, plan.limits.open_files),
             (libc::RLIMIT_NPROC, plan.limits.processes),
             (libc::RLIMIT_AS, plan.limits.address_space),
+            (libc::RLIMIT_DATA, plan.limits.memory),
         ] {
             if let Some(value) = value {
-                let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
+                let mut limit: libc::rlimit = std::mem::zeroed();
+                must(libc::getrlimit(resource, &raw mut limit).into())?;
+                // One second between the signal that names the limit and the one nobody survives.
+                let most = if resource == libc::RLIMIT_CPU { value.saturating_add(1) } else { value };
+                // What holds for the whole sandbox stays, and nobody here could raise it.
+                limit.rlim_max = limit.rlim_max.min(most);
+                limit.rlim_cur = limit.rlim_max.min(value);
                 must(libc::setrlimit(resource, &raw const limit).into())?;
             }
         }

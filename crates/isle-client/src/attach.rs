@@ -6,6 +6,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt, StreamExt};
 use hyper::Uri;
+use isle_engine::engine::RunLimits;
 use isle_engine::ops::shapes::RunResult;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -47,6 +48,10 @@ pub struct AttachRequest {
     /// Time limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<String>,
+    /// Limits of its own, inside those of the sandbox.
+    pub limits: RunLimits,
+    /// Whether a named sandbox made by this call may hold less than its tier promises.
+    pub allow_downgrade: bool,
     /// A terminal instead of pipes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub terminal: Option<Terminal>,

@@ -72,20 +72,31 @@ impl ClientError {
     }
 }
 
-/// Refuses the answer of a daemon of another version. Every answer names it.
+/// The header by which every answer names the daemon's version.
+pub(crate) const VERSION_HEADER: &str = "isle-version";
+
+/// Refuses the answer of a daemon of another version.
 pub(crate) fn check_version(headers: &HeaderMap) -> Result<()> {
-    let ours = env!("CARGO_PKG_VERSION");
-    match headers.get("isle-version").and_then(|value| value.to_str().ok()) {
-        Some(theirs) if theirs != ours => Err(isle_engine::Error::new(
-            Code::VersionMismatch,
-            format!("the daemon is version {theirs}, this program is version {ours}"),
-        )
-        .detail("daemon", theirs)
-        .detail("client", ours)
-        .next("`isle restart` starts a daemon of this version; sandboxes live on")
-        .into()),
-        _ => Ok(()),
+    match headers.get(VERSION_HEADER).and_then(|value| value.to_str().ok()) {
+        Some(theirs) => same_version(theirs),
+        None => Ok(()),
     }
+}
+
+/// Refuses a daemon that says it is of another version.
+pub(crate) fn same_version(theirs: &str) -> Result<()> {
+    let ours = env!("CARGO_PKG_VERSION");
+    if theirs == ours {
+        return Ok(());
+    }
+    Err(isle_engine::Error::new(
+        Code::VersionMismatch,
+        format!("the daemon is version {theirs}, this program is version {ours}"),
+    )
+    .detail("daemon", theirs)
+    .detail("client", ours)
+    .next("`isle restart` starts a daemon of this version; sandboxes live on")
+    .into())
 }
 
 impl From<isle_engine::Error> for ClientError {

@@ -45,9 +45,13 @@ pub struct FollowedRun {
 }
 
 impl Client {
-    /// Follows a run from the event after `after` (0: from the start of what is kept).
-    pub async fn follow(&self, run: &str, after: u64) -> Result<FollowedRun> {
-        let path = format!("/v1/runs/{}/events", encode(run));
+    /// Follows a run from the event after `after` (0: from the start of what is kept, or from the last
+    /// `tail` lines of each output).
+    pub async fn follow(&self, run: &str, after: u64, tail: Option<u32>) -> Result<FollowedRun> {
+        let mut path = format!("/v1/runs/{}/events", encode(run));
+        if let Some(lines) = tail {
+            path.push_str(&format!("?tail={lines}"));
+        }
         let after = after.to_string();
         let headers = [("accept", "text/event-stream"), ("last-event-id", after.as_str())];
         let response = self.stream(Method::GET, &path, &headers, whole(Bytes::new())).await?;

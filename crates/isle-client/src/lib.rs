@@ -20,4 +20,4 @@ pub use endpoint::Endpoint;
 pub use error::{ClientError, Result};
 pub use files::{FileBody, FileMode};
 pub use follow::{FollowedRun, RunEvent, RunEventKind};
-pub use pipe::open_pipe;
+pub use pipe::{Pipe, open_pipe};

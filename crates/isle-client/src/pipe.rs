@@ -7,13 +7,25 @@ use std::os::unix::net::UnixStream;
 use isle_engine::{Code, Error};
 
 use crate::endpoint::Endpoint;
-use crate::error::{ClientError, Result};
+use crate::error::{ClientError, Result, VERSION_HEADER, same_version};
 
 const REQUEST: &[u8] =
     b"GET /v1/mcp-stdio HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: isle-mcp\r\n\r\n";
 
-/// Opens the pipe. What the daemon sent right behind its answer comes back too.
-pub fn open_pipe(endpoint: &Endpoint) -> Result<(UnixStream, Vec<u8>)> {
+/// An open pipe.
+#[derive(Debug)]
+pub struct Pipe {
+    /// The connection.
+    pub stream: UnixStream,
+    /// What the daemon sent right behind its answer.
+    pub first: Vec<u8>,
+    /// Set when the daemon is of another version. The session lives in the daemon, so it works; who
+    /// expects something new of it should know.
+    pub mismatch: Option<ClientError>,
+}
+
+/// Opens the pipe.
+pub fn open_pipe(endpoint: &Endpoint) -> Result<Pipe> {
     let path = match endpoint {
         Endpoint::Unix(path) => path,
         Endpoint::Tcp { .. } => {
@@ -32,7 +44,12 @@ pub fn open_pipe(endpoint: &Endpoint) -> Result<(UnixStream, Vec<u8>)> {
     let (head, rest) = read_head(&mut pipe)?;
     let status = head.split(' ').nth(1).unwrap_or_default();
     if status == "101" {
-        return Ok((pipe, rest));
+        let version = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case(VERSION_HEADER).then(|| value.trim())
+        });
+        let mismatch = version.and_then(|theirs| same_version(theirs).err());
+        return Ok(Pipe { stream: pipe, first: rest, mismatch });
     }
     Err(ClientError::not_understood(format!("HTTP status {status} instead of an MCP pipe")))
 }

@@ -15,7 +15,7 @@ use crate::error::{Code, Error, Result};
 use crate::ops::shapes::RunState;
 use crate::pipeline::Stage;
 use crate::run::output::KeptOutput;
-use crate::run::{Finish, Run, RunKind, lost_note};
+use crate::run::{Finish, Held, Run, RunKind, lost_note};
 use crate::sandbox::{Sandbox, SandboxState, StoredSpec};
 use crate::values::{RunId, SandboxId, SandboxName};
 
@@ -191,6 +191,7 @@ impl Journal {
             state: RunState::Running.as_str().into(),
             violations: Value::Array(Vec::new()),
             limits_hit: Value::Array(Vec::new()),
+            containment: json!(Held::of(&run.sandbox)),
             ..RunRow::default()
         };
         self.store.begin_run(&row).map_err(store_error)
@@ -251,6 +252,8 @@ impl Journal {
             "exit_code": finish.exit_code,
             "duration_ms": finish.duration_ms,
             "sandbox_id": run.sandbox.id,
+            "tier": run.sandbox.spec.tier,
+            "limits_hit": finish.limits_hit.iter().map(|hit| hit.limit).collect::<Vec<_>>(),
             "stages": stages.iter().map(|stage| stage.as_str()).collect::<Vec<_>>(),
             "network": "none",
         });

@@ -204,6 +204,7 @@ pub(crate) fn network(Provided(passage): Provided) -> Routed {
 pub(crate) fn validate(Routed(passage): Routed, plan: &Plan, config: &EngineConfig) -> Result<Validated> {
     check_program(&plan.program)?;
     check_environment(&plan.env)?;
+    plan.limits.check()?;
     if let Some(timeout) = plan.timeout {
         let refuse = |why: String| {
             Err(Error::new(Code::InvalidArgument, why)
@@ -222,7 +223,7 @@ pub(crate) fn validate(Routed(passage): Routed, plan: &Plan, config: &EngineConf
     }
     let sizes = match &plan.place {
         Place::OneShot { files, .. } => files.iter().map(|(_, contents)| contents.len()).sum(),
-        Place::Named(_) => 0,
+        Place::Named { .. } => 0,
     };
     let stdin = if let Input::Bytes(bytes) = &plan.input { bytes.len() } else { 0 };
     if (sizes + stdin) as u64 > config.file_cap.0 {

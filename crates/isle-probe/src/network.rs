@@ -250,7 +250,7 @@ fn admin(_: &Target) -> Tried {
     // SAFETY: plain data for which zero is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (place, byte) in request.ifr_name.iter_mut().zip(b"lo") {
-        *place = byte.cast_signed();
+        *place = libc::c_char::from_ne_bytes([*byte]);
     }
     let changed = library_call!(ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, &raw mut request))
         .and_then(|_| library_call!(ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw mut request)));

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -40,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) stop: CancellationToken,
     /// Fires when the server goes down; streams end then.
     pub(crate) closing: CancellationToken,
+    /// How long an interactive command may take after that to be told its end.
+    pub(crate) last_words: Duration,
 }
 
 /// The router with what stands in front of it. Cheap to clone.
@@ -47,6 +50,8 @@ pub(crate) struct Shared {
 pub(crate) struct App {
     pub(crate) router: Router,
     pub(crate) log_http: bool,
+    /// Named in every answer.
+    pub(crate) version: HeaderValue,
 }
 
 /// Through which listener a caller came, and as whom.
@@ -125,7 +130,7 @@ impl App {
                 .next("send it without long pauses, at 16 KiB a second or more");
             reply = reply::error_with(StatusCode::REQUEST_TIMEOUT, &error);
         }
-        reply.headers_mut().insert(VERSION_HEADER, HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
+        reply.headers_mut().insert(VERSION_HEADER, self.version.clone());
         if let Some(admitted) = admitted {
             admitted.dress(&mut reply);
         }

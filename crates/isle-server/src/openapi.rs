@@ -222,7 +222,9 @@ fn fixed_paths() -> Map<String, Value> {
             "parameters": [
                 {"name": "run_id", "in": "path", "required": true, "schema": {"type": "string"}},
                 {"name": "after", "in": "query", "required": false, "schema": {"type": "integer", "minimum": 0},
-                    "description": "Id of the last event seen; the header Last-Event-ID says the same."}],
+                    "description": "Id of the last event seen; the header Last-Event-ID says the same."},
+                {"name": "tail", "in": "query", "required": false, "schema": {"type": "integer", "minimum": 0},
+                    "description": "Begin with the last so many lines of each output; `after` counts more."}],
             "responses": {"200": events, "204": {"description": "It has ended and there is nothing more."}, "default": error}}},
         "/v1/attach": {"get": {"operationId": "attach", "summary": "An interactive command over a WebSocket",
             "responses": {"101": {"description": "The WebSocket."}, "default": error}}}

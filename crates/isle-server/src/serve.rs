@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
+use http::HeaderValue;
 use isle_engine::{Code, Engine, Error, Result};
 use isle_mcp::{McpHandler, McpOptions};
 use tokio::net::TcpListener;
@@ -18,8 +19,8 @@ use crate::listen::Listeners;
 use crate::routes;
 
 /// Serves until `shutdown` fires (`POST /v1/shutdown` fires it too). Then no connection is taken,
-/// event streams and MCP sessions end, interactive commands are ended, and other requests get the
-/// configured time to finish. The engine is left as it is: shutting it down is the caller's.
+/// event streams and MCP sessions end, and other requests get the configured time to finish; one-shots
+/// and interactive commands get two fifths of it and are ended then. The engine is left as it is: shutting it down is the caller's.
 pub async fn serve(
     engine: Engine,
     listeners: Listeners,
@@ -37,11 +38,13 @@ pub async fn serve(
             Some(Arc::new(Guard::new(Some(token), port, &config.allowed_hosts, &config.cors_origins)))
         }
     };
+    let version = HeaderValue::from_str(&config.version).map_err(Error::internal)?;
     let mcp = McpHandler::new(engine.clone(), McpOptions { log_calls: config.log_mcp });
     let tasks = TaskTracker::new();
     let closing = CancellationToken::new();
     let shared = Arc::new(Shared {
-        engine,
+        engine: engine.clone(),
+        last_words: config.drain * 4 / 5,
         mcp: mcp.clone(),
         version: config.version,
         state_dir: config.state_dir,
@@ -50,7 +53,7 @@ pub async fn serve(
         stop: shutdown.clone(),
         closing: closing.clone(),
     });
-    let app = App { router: routes::router(&shared), log_http: config.log_http };
+    let app = App { router: routes::router(&shared), log_http: config.log_http, version };
     let doorway = Doorway {
         app,
         connections: tasks.clone(),
@@ -76,7 +79,16 @@ pub async fn serve(
     tokio::join!(leave, on_unix, on_tcp);
     // New callers must find nobody here rather than wait for an answer that never comes.
     drop(listeners);
-    drain(&tasks, config.drain).await;
+    let mut drained = std::pin::pin!(drain(&tasks, config.drain));
+    tokio::select! {
+        () = &mut drained => {}
+        // Most commands need no longer. What goes on and cannot be left to itself ends now, while its
+        // caller can still be told.
+        () = tokio::time::sleep(config.drain * 2 / 5) => {
+            engine.leave();
+            drained.await;
+        }
+    }
     Ok(())
 }
 
@@ -89,7 +101,7 @@ pub async fn serve_open(listener: TcpListener, router: Router, shutdown: Cancell
             .next("serve without a token on 127.0.0.1 only"));
     }
     let guard = Arc::new(Guard::new(None, address.port(), &[], &[]));
-    let app = App { router, log_http: false };
+    let app = App { router, log_http: false, version: HeaderValue::from_static(env!("CARGO_PKG_VERSION")) };
     let doorway = Doorway { app, connections: TaskTracker::new(), max_connections: 1024, closing: shutdown };
     let connections = doorway.connections.clone();
     doorway.tcp(&listener, guard).await;

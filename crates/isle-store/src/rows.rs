@@ -85,6 +85,8 @@ pub struct RunRow {
     pub violations: Value,
     /// Which limits it ran into; written at its end.
     pub limits_hit: Value,
+    /// What held while it ran: the engine's affair. `Null` when unknown.
+    pub containment: Value,
 }
 
 /// How a run ended.

@@ -9,7 +9,7 @@ use crate::store::Store;
 
 const COLUMNS: &str = "id, sandbox_id, sandbox_name, door, actor, kind, command, started_at_ms, state, \
      exit_code, signal, duration_ms, cpu_us, peak_rss_kib, stdout_bytes, stderr_bytes, ended_at_ms, note, \
-     violations, limits_hit";
+     violations, limits_hit, containment";
 
 impl Store {
     /// Records a run before its command starts.
@@ -17,12 +17,14 @@ impl Store {
         check_kind(&row.kind)?;
         check_state(&row.state)?;
         let violations = row.violations.to_string();
+        let containment = (!row.containment.is_null()).then(|| row.containment.to_string());
         self.write(|writer| {
             let mut statement = writer.connection.prepare_cached(
                 "INSERT INTO runs (id, sandbox_id, sandbox_name, door, actor, kind, command, started_at_ms,
                      state, exit_code, signal, duration_ms, cpu_us, peak_rss_kib, stdout_bytes, stderr_bytes,
-                     ended_at_ms, note, violations)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
+                     ended_at_ms, note, violations, containment)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
+                     ?20)",
             )?;
             let inserted = statement.execute(params![
                 row.id,
@@ -44,6 +46,7 @@ impl Store {
                 row.ended_at_ms,
                 row.note,
                 violations,
+                containment,
             ]);
             match inserted {
                 Ok(_) => Ok(()),
@@ -245,6 +248,10 @@ fn run_row(row: &Row<'_>) -> Result<RunRow, StoreError> {
         note: row.get(17)?,
         violations: serde_json::from_str(row.get_ref(18)?.as_str().map_err(rusqlite::Error::from)?)?,
         limits_hit: serde_json::from_str(row.get_ref(19)?.as_str().map_err(rusqlite::Error::from)?)?,
+        containment: match row.get_ref(20)?.as_str_or_null().map_err(rusqlite::Error::from)? {
+            Some(text) => serde_json::from_str(text)?,
+            None => serde_json::Value::Null,
+        },
     })
 }
 

@@ -12,7 +12,7 @@ use crate::files;
 pub(crate) const APPLICATION_ID: i32 = 0x4953_4c45;
 
 /// Position `n` leads from version `n` to `n + 1`. Never edit one that was released; add another.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3];
 
 // Every index is a page more to write for each run, so there is one only where a search would be long:
 // old runs are forgotten, so those that have not ended are found by looking at all, and what one sandbox
@@ -96,6 +96,10 @@ CREATE TABLE audit_head (
 
 const V2: &str = "
 ALTER TABLE runs ADD COLUMN limits_hit TEXT NOT NULL DEFAULT '[]';
+";
+
+const V3: &str = "
+ALTER TABLE runs ADD COLUMN containment TEXT;
 ";
 
 /// The newest version a list of migrations leads to.
@@ -190,7 +194,7 @@ mod tests {
         assert!(table_has_new_column(&path));
 
         let backup = backup_path(&path, newest(MIGRATIONS));
-        assert_eq!(backup.file_name().unwrap(), "isle.db.v2.bak");
+        assert_eq!(backup.file_name().unwrap(), "isle.db.v3.bak");
         assert!(!table_has_new_column(&backup));
         let copy = Connection::open(&backup).unwrap();
         assert_eq!(version(&copy).unwrap(), newest(MIGRATIONS));

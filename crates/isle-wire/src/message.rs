@@ -147,12 +147,26 @@ pub struct RunLimits {
     /// Open descriptors per process.
     #[n(2)]
     pub open_files: Option<u64>,
-    /// Processes of this user (only meaningful where no pids cgroup exists).
+    /// Processes of its guest user in the whole sandbox.
     #[n(3)]
     pub processes: Option<u64>,
     /// Address space per process (only set where no memory cgroup exists).
     #[n(4)]
     pub address_space: Option<u64>,
+    /// Private writable memory per process, in bytes.
+    #[n(5)]
+    pub memory: Option<u64>,
+}
+
+/// The limit of a run that ended it, with its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum Exceeded {
+    /// Seconds of CPU time of one of its processes.
+    #[n(0)]
+    CpuSeconds(#[n(0)] u64),
+    /// Bytes of a file.
+    #[n(1)]
+    FileSize(#[n(0)] u64),
 }
 
 /// Starts a command.
@@ -290,6 +304,9 @@ pub struct Ended {
     #[n(9)]
     #[cbor(default)]
     pub full: Vec<Full>,
+    /// The limit of [`RunLimits`] that ended it, if one did.
+    #[n(10)]
+    pub exceeded: Option<Exceeded>,
 }
 
 /// Something of a sandbox that has no room left.

@@ -120,6 +120,9 @@ pub(crate) struct CommandArguments {
     /// End it, and everything it started, after this time, such as 30s
     #[arg(long, value_name = "DURATION")]
     pub(crate) timeout: Option<String>,
+    /// Limit each process of it: cpu=10s, memory=64M, file_size=10M, open_files=64, processes=20
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) limit: Vec<String>,
     /// Set a variable; NAME alone passes on this shell's value
     #[arg(long, short, value_name = "NAME=VALUE")]
     pub(crate) env: Vec<String>,
@@ -157,6 +160,9 @@ pub(crate) struct ExecArguments {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) how: CommandArguments,
+    /// If the sandbox has to be made: accept less than its tier promises where this host cannot enforce it
+    #[arg(long)]
+    pub(crate) allow_downgrade: bool,
 }
 
 #[derive(Debug, Args)]
@@ -170,6 +176,9 @@ pub(crate) struct ShellArguments {
     /// Working directory, absolute in the sandbox
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<String>,
+    /// If the sandbox has to be made: accept less than its tier promises where this host cannot enforce it
+    #[arg(long)]
+    pub(crate) allow_downgrade: bool,
 }
 
 #[derive(Debug, Args)]
@@ -206,8 +215,8 @@ pub(crate) struct LogsArguments {
     /// Go on until the run ends
     #[arg(long, short)]
     pub(crate) follow: bool,
-    /// Only the last lines
-    #[arg(long, short = 'n', value_name = "LINES", conflicts_with = "follow")]
+    /// Only the last lines of each output; with --follow, begin with them
+    #[arg(long, short = 'n', value_name = "LINES")]
     pub(crate) tail: Option<u32>,
     /// Standard error only
     #[arg(long)]
@@ -280,6 +289,9 @@ pub(crate) struct DoctorArguments {
     /// Attack this tier only
     #[arg(long, requires = "deep")]
     pub(crate) tier: Option<String>,
+    /// Look in this process, not from where a daemon would be started
+    #[arg(long, hide = true)]
+    pub(crate) here: bool,
 }
 
 #[derive(Debug, Args)]

@@ -27,6 +27,7 @@ use crate::journal::{Audit, Journal};
 use crate::ops::Registry;
 use crate::ops::shapes::RunResult;
 use crate::pipeline::{Admission, Capacity, stopping};
+pub use crate::run::RunLimits;
 use crate::run::Runs;
 use crate::sandbox::{Fleet, Settings, offers};
 use crate::values::{ByteSize, GuestPath, RunId, SandboxName, Span};
@@ -99,6 +100,8 @@ pub(crate) struct Inner {
     /// Everything that goes on in the background; stopping waits for it.
     pub(crate) tasks: TaskTracker,
     pub(crate) started: std::time::Instant,
+    /// Fires when what cannot go on without the engine is ended: one-shots and interactive commands.
+    pub(crate) leaving: CancellationToken,
     /// Fires when the engine no longer follows what goes on.
     pub(crate) halted: CancellationToken,
     registry: Registry,
@@ -177,10 +180,24 @@ pub struct OpenExec {
     pub user: GuestUser,
     /// Time limit; none at all when `None` (interactive work has no default limit).
     pub timeout: Option<Span>,
+    /// Limits of its own, inside those of the sandbox.
+    pub limits: RunLimits,
+    /// Whether a named sandbox that this call makes may hold less than its tier promises. One that
+    /// exists is used as it is.
+    pub allow_downgrade: bool,
     /// A terminal instead of pipes.
     pub terminal: Option<TerminalSize>,
     /// Whether standard input will be sent; `/dev/null` otherwise.
     pub stdin: bool,
+}
+
+/// Where a follower begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FollowFrom {
+    /// At the event after the one with this id; 0 is the start of what is kept.
+    After(u64),
+    /// At the last so many lines of each output.
+    Tail(usize),
 }
 
 /// What happens in a run, for followers. Ids count up from 1 within a run.
@@ -234,6 +251,7 @@ impl Engine {
             admission: Admission::new(capacity),
             tasks: TaskTracker::new(),
             started: std::time::Instant::now(),
+            leaving: CancellationToken::new(),
             halted: CancellationToken::new(),
             registry: Registry::standard(),
             stopping: AtomicBool::new(false),
@@ -267,9 +285,9 @@ impl Engine {
         self.inner.open_session(&context, request).await
     }
 
-    /// Follows a run from the event after `after` (0: from the start of what is kept).
-    pub fn follow(&self, run: &RunId, after: u64) -> Result<BoxStream<'static, RunEvent>> {
-        self.inner.follow(run, after)
+    /// Follows a run.
+    pub fn follow(&self, run: &RunId, from: FollowFrom) -> Result<BoxStream<'static, RunEvent>> {
+        self.inner.follow(run, from)
     }
 
     /// Reads a file as a stream.
@@ -306,6 +324,12 @@ impl Engine {
         self.inner.journal.audit(&audit).map_err(|error| error.unrecorded("the file was written"))?;
         isle_fail::pass(Point::WriteAudited);
         Ok(size)
+    }
+
+    /// Ends what cannot go on without the engine: one-shots and interactive commands, whose callers
+    /// still hear how they ended. For a server that is about to go down.
+    pub fn leave(&self) {
+        self.inner.leaving.cancel();
     }
 
     /// Stops taking work, lets what runs be recorded, lets go of backends. Named sandboxes live on.

@@ -97,12 +97,13 @@ impl Inner {
         let (to_caller, events) = mpsc::channel(SESSION_DEPTH);
         let plan = Plan {
             kind: RunKind::Session,
-            place: place(request.target),
+            place: place(request.target, request.allow_downgrade),
             program: program(request.command),
             cwd: request.cwd,
             env: request.env,
             user: request.user,
             timeout: request.timeout,
+            limits: request.limits,
             terminal: request.terminal,
             // A terminal always has an input: its own.
             input: Input::Live { signals: from_caller, stdin: request.stdin || request.terminal.is_some() },
@@ -117,9 +118,9 @@ impl Inner {
     }
 }
 
-fn place(target: Target) -> Place {
+fn place(target: Target, allow_downgrade: bool) -> Place {
     match target {
-        Target::Named(name) => Place::Named(name),
+        Target::Named(name) => Place::Named { name, allow_downgrade },
         Target::OneShot(OneShot { tier, image, memory, cpus, pids, disk, allow_downgrade, files }) => {
             Place::OneShot {
                 settings: Settings { tier, image, memory, cpus, pids, disk, allow_downgrade },

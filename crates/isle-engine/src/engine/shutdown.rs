@@ -30,6 +30,7 @@ impl Inner {
                 running = self.runs.running(),
                 "commands in named sandboxes run on without the daemon"
             );
+            self.leaving.cancel();
             self.halted.cancel();
             if timeout_at(until, self.tasks.wait()).await.is_err() {
                 tracing::warn!("some work did not end in time; the next start cleans up");

@@ -3,13 +3,13 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::inputs::{Environment, RunArguments, User, argv, program, sandbox_or_default};
+use super::inputs::{Environment, RunArguments, User, argv, named_place, program};
 use super::shapes::RunResult;
 use super::{Effect, Method, Operation, Route, Toolset};
 use crate::context::CallContext;
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::run::{Place, RunKind};
+use crate::run::{RunKind, RunLimits};
 use crate::values::{ByteSize, SandboxName, Span};
 
 pub(super) struct Exec;
@@ -33,6 +33,8 @@ pub(super) struct Input {
     user: Option<User>,
     /// Ends the whole tree after, e.g. "30s".
     timeout: Option<Span>,
+    /// Of each process, e.g. {"cpu": "10s", "memory": "64M"}.
+    limits: Option<RunLimits>,
     /// Answer after this at the latest; the run goes on.
     wait: Option<Span>,
     /// Output in the answer, e.g. "8K".
@@ -52,13 +54,14 @@ impl Operation for Exec {
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<RunResult> {
         let arguments = RunArguments {
             kind: RunKind::Exec,
-            place: Place::Named(sandbox_or_default(input.sandbox)),
+            place: named_place(input.sandbox),
             program: program(input.command, input.argv)?,
             cwd: input.cwd,
             env: input.env,
             stdin: input.stdin,
             user: input.user,
             timeout: input.timeout,
+            limits: input.limits,
             wait: input.wait,
             output_limit: input.output_limit,
         };

@@ -13,7 +13,7 @@ use crate::context::CallContext;
 use crate::engine::Inner;
 use crate::error::{Code, Error, Result};
 use crate::ops::shapes::RunResult;
-use crate::run::{Input, OnCancel, Patience, Place, Plan, Program, RunKind, answer_budget};
+use crate::run::{Input, OnCancel, Patience, Place, Plan, Program, RunKind, RunLimits, answer_budget};
 use crate::values::reading::refuse;
 use crate::values::{ByteSize, GuestPath, SandboxName, Span};
 
@@ -145,6 +145,7 @@ pub(super) struct RunArguments {
     pub(super) stdin: Option<String>,
     pub(super) user: Option<User>,
     pub(super) timeout: Option<Span>,
+    pub(super) limits: Option<RunLimits>,
     pub(super) wait: Option<Span>,
     pub(super) output_limit: Option<ByteSize>,
 }
@@ -167,6 +168,7 @@ impl RunArguments {
             user: self.user.unwrap_or_default().into(),
             // A default longer than the longest allowed is the longest allowed.
             timeout: Some(self.timeout.unwrap_or(inner.config.timeout.min(inner.config.max_timeout))),
+            limits: self.limits.unwrap_or_default(),
             terminal: None,
             input: self.stdin.map_or(Input::Null, |text| Input::Bytes(Bytes::from(text.into_bytes()))),
             patience: Patience::GoOn,
@@ -183,6 +185,11 @@ impl RunArguments {
 /// The sandbox an operation means when it names none.
 pub(super) fn sandbox_or_default(name: Option<SandboxName>) -> SandboxName {
     name.unwrap_or_else(SandboxName::default_sandbox)
+}
+
+/// The place of a command: a named sandbox as the configuration makes it.
+pub(super) fn named_place(name: Option<SandboxName>) -> Place {
+    Place::Named { name: sandbox_or_default(name), allow_downgrade: false }
 }
 
 /// Files as a list of objects, an object of path to content, or either as JSON text.

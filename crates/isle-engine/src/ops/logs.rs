@@ -8,12 +8,14 @@ use super::{Effect, Method, Operation, Route, Toolset};
 use crate::context::CallContext;
 use crate::engine::Engine;
 use crate::error::{Code, Error, Result};
-use crate::run::answer_budget;
 use crate::run::output::{KeptOutput, OutputPage};
-use crate::values::{ByteSize, RunId};
+use crate::run::{Run, answer_budget};
+use crate::values::{ByteSize, RunId, Span};
 
 /// Lines shown when the call says nothing.
 const LINES: u32 = 50;
+/// The longest one call may wait.
+const LONGEST: Span = Span::seconds(300);
 
 pub(super) struct Logs;
 
@@ -29,6 +31,8 @@ pub(super) struct Input {
     offset: Option<u64>,
     /// Bytes of a page.
     limit: Option<u64>,
+    /// With offset: wait so long for more, to follow a run.
+    wait: Option<Span>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -95,6 +99,23 @@ impl Operation for Logs {
             (None, true) => StreamChoice::Stdout,
             (None, false) => StreamChoice::Both,
         };
+        if let Some(wait) = input.wait {
+            let Some(offset) = input.offset else {
+                return Err(Error::new(Code::InvalidArgument, "wait is given without offset")
+                    .next("pass next_offset of the page before as offset, or 0"));
+            };
+            if wait > LONGEST {
+                return Err(Error::new(Code::InvalidArgument, format!("{wait} is longer than {LONGEST}"))
+                    .next("wait at most 300s; call again while the run goes on"));
+            }
+            if let Some(run) = engine.inner.runs.get(&input.run_id) {
+                let more = |run: &Run| {
+                    let (stdout, stderr) = run.totals();
+                    offset < if stream == StreamChoice::Stderr { stderr } else { stdout }
+                };
+                run.wait_for_output(&context, wait.0, more).await?;
+            }
+        }
         let snapshot = engine.inner.snapshot(&input.run_id)?;
         let config = &engine.inner.config;
         let budget = match input.limit {

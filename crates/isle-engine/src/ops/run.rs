@@ -12,7 +12,7 @@ use crate::backend::Tier;
 use crate::context::CallContext;
 use crate::engine::Engine;
 use crate::error::{Code, Error, Result};
-use crate::run::{CodeSource, Place, Program, RunKind};
+use crate::run::{CodeSource, Place, Program, RunKind, RunLimits};
 use crate::sandbox::Settings;
 use crate::values::{ByteSize, GuestPath, Span};
 
@@ -43,6 +43,8 @@ pub(super) struct Input {
     user: Option<User>,
     /// Ends the whole tree after.
     timeout: Option<Span>,
+    /// Of each process, e.g. {"cpu": "10s", "memory": "64M"}.
+    limits: Option<RunLimits>,
     /// Answer after this at the latest; the run goes on.
     wait: Option<Span>,
     /// Output in the answer.
@@ -114,6 +116,7 @@ impl Operation for RunOnce {
             stdin: input.stdin,
             user: input.user,
             timeout: input.timeout,
+            limits: input.limits,
             wait: input.wait,
             output_limit: input.output_limit,
         };

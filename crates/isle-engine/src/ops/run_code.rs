@@ -3,13 +3,13 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::inputs::{Environment, RunArguments, User, sandbox_or_default};
+use super::inputs::{Environment, RunArguments, User, named_place};
 use super::shapes::RunResult;
 use super::{Effect, Method, Operation, Route, Toolset};
 use crate::context::CallContext;
 use crate::engine::Engine;
 use crate::error::{Code, Error, Result};
-use crate::run::{CodeSource, Place, Program, RunKind};
+use crate::run::{CodeSource, Program, RunKind, RunLimits};
 use crate::values::{ByteSize, GuestPath, SandboxName, Span};
 
 pub(super) struct RunCode;
@@ -31,6 +31,7 @@ pub(super) struct Input {
     stdin: Option<String>,
     user: Option<User>,
     timeout: Option<Span>,
+    limits: Option<RunLimits>,
     wait: Option<Span>,
     output_limit: Option<ByteSize>,
     /// Shell only: no cd, no redirects, no paths.
@@ -51,7 +52,7 @@ impl Operation for RunCode {
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<RunResult> {
         let arguments = RunArguments {
             kind: RunKind::RunCode,
-            place: Place::Named(sandbox_or_default(input.sandbox)),
+            place: named_place(input.sandbox),
             program: Program::Code {
                 language: input.language,
                 source: source(input.code, input.path)?,
@@ -63,6 +64,7 @@ impl Operation for RunCode {
             stdin: input.stdin,
             user: input.user,
             timeout: input.timeout,
+            limits: input.limits,
             wait: input.wait,
             output_limit: input.output_limit,
         };

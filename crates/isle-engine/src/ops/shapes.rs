@@ -6,6 +6,7 @@ use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::backend::Tier;
 use crate::values::{RunId, SandboxName};
 
 /// The schema of a type in the dialect every client reads: draft 2020-12, everything inline, no
@@ -59,14 +60,28 @@ pub(crate) fn input_schema_of<T: JsonSchema>() -> Schema {
 }
 
 /// The schema of a tool's arguments: the list of tools is in every conversation of a model, so it
-/// says what a model needs and leaves the ranges to the error messages.
+/// says what a model needs and leaves the ranges to the error messages. An argument without words of
+/// its own is as in another tool, which shows its form.
 #[must_use]
 pub(crate) fn tool_input_schema(schema: &Schema) -> Schema {
     let mut schema = schema.clone();
     RecursiveTransform(|schema: &mut Schema| {
         schema.remove("minimum");
+        if schema.get("description").and_then(Value::as_str).is_some_and(|words| words.starts_with("E.g. ")) {
+            schema.remove("description");
+        }
     })
     .transform(&mut schema);
+    if let Some(Value::Object(arguments)) = schema.get_mut("properties") {
+        for argument in arguments.values_mut() {
+            if argument.get("properties").is_some() {
+                match argument.get("description") {
+                    Some(_) => drop(argument.as_object_mut().map(|own| own.remove("additionalProperties"))),
+                    None => *argument = json!({ "type": "object" }),
+                }
+            }
+        }
+    }
     schema
 }
 
@@ -166,6 +181,12 @@ pub struct RunResult {
     pub run_id: RunId,
     /// The sandbox it ran in.
     pub sandbox: SandboxName,
+    /// How strongly it was isolated, in fact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<Tier>,
+    /// What did not hold of its containment report: keys, such as `memory_limit`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_enforced: Vec<String>,
     /// Where it is in its life; `running` means it goes on and `wait` picks it up.
     pub state: RunState,
     /// Exit status; null while it runs or when a signal ended it.
@@ -212,7 +233,7 @@ pub struct LimitHit {
     pub raise: String,
 }
 
-/// The limits of a sandbox.
+/// The limits of a sandbox and of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
@@ -233,6 +254,8 @@ pub enum LimitName {
     FileSize,
     /// CPUs.
     Cpus,
+    /// CPU time of one process of the run.
+    CpuTime,
     /// Time of the run.
     Timeout,
 }

@@ -113,10 +113,49 @@ impl EventLog {
         Batch { lost, events }
     }
 
+    /// The last `lines` lines of each output, as far as they are kept, in the order they were written.
+    pub(crate) fn tail(&self, lines: usize) -> Batch {
+        // Line ends still to be passed on the way back; the one behind the last line is none of them.
+        let mut left = [lines; 2];
+        let mut at_end = [true; 2];
+        let mut events = Vec::new();
+        for event in self.events.iter().rev() {
+            match &event.what {
+                Happened::Output(stream, bytes) if left[*stream as usize] > 0 => {
+                    let newest = std::mem::take(&mut at_end[*stream as usize]);
+                    let body = if newest { bytes.strip_suffix(b"\n").unwrap_or(bytes) } else { bytes };
+                    let start = back_over_lines(body, &mut left[*stream as usize]);
+                    if start < bytes.len() {
+                        events.push((event.id, Happened::Output(*stream, bytes.slice(start..))));
+                    }
+                }
+                Happened::Gap(count) if left.iter().any(|left| *left > 0) => {
+                    events.push((event.id, Happened::Gap(*count)));
+                }
+                Happened::Output(..) | Happened::Gap(_) | Happened::Started => {}
+            }
+        }
+        events.reverse();
+        // Only who wanted more lines than there are misses what was dropped.
+        let lost = if left.iter().all(|left| *left > 0) { self.dropped_bytes } else { 0 };
+        Batch { lost, events }
+    }
+
     /// Bytes of output dropped so far.
     pub(crate) fn dropped_bytes(&self) -> u64 {
         self.dropped_bytes
     }
+}
+
+/// Where the last `left` lines begin; what is left to be found before stays in `left`.
+fn back_over_lines(bytes: &[u8], left: &mut usize) -> usize {
+    for (at, _) in bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
+        *left -= 1;
+        if *left == 0 {
+            return at + 1;
+        }
+    }
+    0
 }
 
 /// Where the last complete character ends.
@@ -165,6 +204,26 @@ mod tests {
         log.output(StreamName::Stdout, &Bytes::from_static(b"y"));
         let batch = log.after(2, 0);
         assert_eq!((batch.lost, batch.events.len(), batch.events[0].0), (0, 1, 3));
+    }
+
+    #[test]
+    fn a_tail_is_the_last_lines_of_each_output_wherever_the_chunks_end() {
+        let mut log = EventLog::default();
+        log.note(Happened::Started);
+        for (stream, text) in [
+            (StreamName::Stdout, "one\ntw"),
+            (StreamName::Stderr, "first\n"),
+            (StreamName::Stdout, "o\nthree"),
+            (StreamName::Stderr, "second\n"),
+            (StreamName::Stdout, "\n"),
+        ] {
+            log.output(stream, &Bytes::from_static(text.as_bytes()));
+        }
+        assert_eq!(texts(&log.tail(1)), ["three", "second\n", "\n"]);
+        assert_eq!(texts(&log.tail(2)), ["tw", "first\n", "o\nthree", "second\n", "\n"]);
+        assert_eq!(texts(&log.tail(9)).concat(), "one\ntwfirst\no\nthreesecond\n\n");
+        assert!(log.tail(0).events.is_empty());
+        assert_eq!(log.tail(9).lost, 0);
     }
 
     #[test]

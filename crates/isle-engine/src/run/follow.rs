@@ -8,30 +8,41 @@ use futures::stream::{self, BoxStream};
 
 use super::events::{Happened, StreamName};
 use super::{Run, RunSnapshot, answer_budget};
-use crate::engine::{Inner, RunEvent, RunEventKind};
+use crate::engine::{FollowFrom, Inner, RunEvent, RunEventKind};
 use crate::error::Result;
 use crate::run::output::KeptOutput;
 use crate::values::RunId;
 
 impl Inner {
-    /// The events of a run after the one with the id `after`.
-    pub(crate) fn follow(self: &Arc<Self>, id: &RunId, after: u64) -> Result<BoxStream<'static, RunEvent>> {
+    /// The events of a run from there on.
+    pub(crate) fn follow(
+        self: &Arc<Self>,
+        id: &RunId,
+        from: FollowFrom,
+    ) -> Result<BoxStream<'static, RunEvent>> {
         match self.runs.get(id) {
-            Some(run) => Ok(self.follow_live(run, after)),
+            Some(run) => Ok(self.follow_live(run, from)),
             None => {
-                let events = stored_events(self.snapshot(id)?, answer_budget(None, &self.config));
-                Ok(stream::iter(events.into_iter().filter(move |event| event.id > after)).boxed())
+                let events = stored_events(self.snapshot(id)?, answer_budget(None, &self.config), from);
+                Ok(stream::iter(events).boxed())
             }
         }
     }
 
-    fn follow_live(self: &Arc<Self>, run: Arc<Run>, after: u64) -> BoxStream<'static, RunEvent> {
+    fn follow_live(self: &Arc<Self>, run: Arc<Run>, from: FollowFrom) -> BoxStream<'static, RunEvent> {
         let newest = run.newest.subscribe();
         let state = Following {
             inner: Arc::clone(self),
             run,
             newest,
-            after,
+            after: match from {
+                FollowFrom::After(after) => after,
+                FollowFrom::Tail(_) => 0,
+            },
+            tail: match from {
+                FollowFrom::After(_) => None,
+                FollowFrom::Tail(lines) => Some(lines),
+            },
             told: 0,
             ready: VecDeque::new(),
             over: false,
@@ -46,6 +57,8 @@ struct Following {
     run: Arc<Run>,
     newest: tokio::sync::watch::Receiver<u64>,
     after: u64,
+    /// Lines to begin with; `None` once begun.
+    tail: Option<usize>,
     told: u64,
     ready: VecDeque<RunEvent>,
     over: bool,
@@ -79,18 +92,25 @@ impl Following {
     }
 
     fn take(&mut self) {
-        let (batch, dropped) = {
+        let (batch, dropped, newest) = {
             let live = crate::lock(&self.run.live);
-            (live.log.after(self.after, self.told), live.log.dropped_bytes())
+            let batch = match self.tail {
+                None => live.log.after(self.after, self.told),
+                Some(lines) => live.log.tail(lines),
+            };
+            (batch, live.log.dropped_bytes(), live.log.last_id())
         };
         if batch.lost > 0 {
-            let id = batch.events.first().map_or(self.after, |(id, _)| id - 1);
+            let id = batch.events.first().map_or(self.after, |(id, _)| id.saturating_sub(1));
             self.ready.push_back(RunEvent { id, kind: RunEventKind::Lost(batch.lost) });
         }
         self.told = dropped;
         for (id, what) in batch.events {
             self.after = id;
             self.ready.push_back(RunEvent { id, kind: shown(what) });
+        }
+        if self.tail.take().is_some() {
+            self.after = newest;
         }
     }
 }
@@ -109,12 +129,29 @@ fn shown(what: Happened) -> RunEventKind {
 }
 
 /// The events of a run that is only in the store: its output in order of streams, not of time.
-fn stored_events(snapshot: RunSnapshot, budget: usize) -> Vec<RunEvent> {
+fn stored_events(snapshot: RunSnapshot, budget: usize, from: FollowFrom) -> Vec<RunEvent> {
     let mut kinds = vec![RunEventKind::Started];
     parts(&snapshot.stdout, &mut kinds, RunEventKind::Stdout);
     parts(&snapshot.stderr, &mut kinds, RunEventKind::Stderr);
-    kinds.push(RunEventKind::Ended(Box::new(snapshot.result(budget))));
-    (1..).zip(kinds).map(|(id, kind)| RunEvent { id, kind }).collect()
+    let last = kinds.len() as u64 + 1;
+    let events: Vec<RunEvent> = match from {
+        FollowFrom::After(after) => {
+            let numbered = (1..).zip(kinds).map(|(id, kind)| RunEvent { id, kind });
+            numbered.filter(|event| event.id > after).collect()
+        }
+        // Numbered like the last of all, so that who comes back after one of them gets what follows.
+        FollowFrom::Tail(lines) => [
+            (&snapshot.stdout, RunEventKind::Stdout as fn(String) -> RunEventKind),
+            (&snapshot.stderr, RunEventKind::Stderr),
+        ]
+        .into_iter()
+        .filter(|(kept, _)| lines > 0 && kept.total > 0)
+        .map(|(kept, kind)| RunEvent { id: last - 1, kind: kind(kept.last_lines(lines, usize::MAX).text) })
+        .collect(),
+    };
+    let ended = RunEvent { id: last, kind: RunEventKind::Ended(Box::new(snapshot.result(budget))) };
+    let already_told = matches!(from, FollowFrom::After(after) if after >= last);
+    events.into_iter().chain((!already_told).then_some(ended)).collect()
 }
 
 fn parts(kept: &KeptOutput, kinds: &mut Vec<RunEventKind>, kind: fn(String) -> RunEventKind) {

@@ -1,14 +1,16 @@
 //! Which limits a run ran into. Looked at only when it did not end well: counters of the kernel where
 //! there are some, what is full, and, for limits that nothing counts, the command's own words.
 
-use isle_wire::{Ended, Exit, Full, Room};
+use isle_wire::{Ended, Exceeded, Exit, Full, Room};
 
 use super::Run;
 use crate::backend::{Lifetime, OPEN_FILES, Tier};
 use crate::ops::shapes::{Evidence, LimitHit, LimitName, RunState};
-use crate::values::ByteSize;
+use crate::values::{ByteSize, Span};
 
-const SIGXFSZ: i32 = 25;
+const FORK_REFUSED: &[&str] =
+    &["fork: Resource temporarily unavailable", "Cannot fork", "can't start new thread"];
+const MEMORY_REFUSED: &[&str] = &["Cannot allocate memory", "MemoryError", "memory exhausted"];
 /// How much of the end of standard error is searched.
 const LAST_WORDS: usize = 8 * 1024;
 /// Share of its CPUs, in percent, from which on a run that was too slow was held back by them.
@@ -95,23 +97,35 @@ pub(crate) fn limits_hit(run: &Run, ended: &Ended, state: RunState, happenings: 
     }
     hit.extend(ended.full.iter().map(|full| room_hit(run, *full)));
     let words = LastWords::of(run);
-    let by_file_size = matches!(ended.exit, Exit::Signal(SIGXFSZ))
-        || matches!(ended.exit, Exit::Code(code) if code == 128 + SIGXFSZ);
-    if spec.tier == Tier::Process && by_file_size {
-        hit.push(one(run, LimitName::FileSize, limits.disk.to_string(), Evidence::Counted));
-    } else if spec.tier == Tier::Process && words.say(&["File too large"]) {
-        hit.push(one(run, LimitName::FileSize, limits.disk.to_string(), Evidence::Said));
+    let file_size = run.limits.file_size.or((spec.tier == Tier::Process).then_some(limits.disk));
+    match (ended.exceeded, file_size) {
+        (Some(exceeded), _) => hit.push(own(run, exceeded)),
+        (None, Some(most)) if words.say(&["File too large"]) => {
+            hit.push(own_or(run, LimitName::FileSize, run.limits.file_size, most.to_string()));
+        }
+        (None, _) => {}
     }
     if words.say(&["Too many open files"]) {
-        hit.push(one(run, LimitName::OpenFiles, format!("{OPEN_FILES} per process"), Evidence::Said));
+        let most = run.limits.open_files.map_or(OPEN_FILES, |own| OPEN_FILES.min(own.into()));
+        let value = format!("{most} per process");
+        hit.push(own_or(run, LimitName::OpenFiles, run.limits.open_files, value));
     }
-    if !happenings.counts_forks
-        && words.say(&["fork: Resource temporarily unavailable", "Cannot fork", "can't start new thread"])
+    if let Some(processes) = run.limits.processes
+        && !happenings.refused_a_fork
+        && words.say(FORK_REFUSED)
     {
+        hit.push(own_or(run, LimitName::Pids, Some(processes), processes.to_string()));
+    }
+    if let Some(memory) = run.limits.memory
+        && !happenings.ran_out_of_memory
+        && words.say(MEMORY_REFUSED)
+    {
+        hit.push(own_or(run, LimitName::Memory, Some(memory), format!("{memory} per process")));
+    }
+    if !happenings.counts_forks && run.limits.processes.is_none() && words.say(FORK_REFUSED) {
         hit.push(one(run, LimitName::Pids, limits.pids.to_string(), Evidence::Said));
     }
-    if !happenings.counts_memory && words.say(&["Cannot allocate memory", "MemoryError", "memory exhausted"])
-    {
+    if !happenings.counts_memory && run.limits.memory.is_none() && words.say(MEMORY_REFUSED) {
         hit.push(one(run, LimitName::Memory, limits.memory.to_string(), Evidence::Said));
     }
     hit
@@ -129,6 +143,7 @@ pub(crate) fn sentence(hit: &LimitHit) -> String {
         LimitName::OpenFiles => format!("the limit of open files was reached ({value})"),
         LimitName::FileSize => format!("a file may have at most {value}"),
         LimitName::Cpus => format!("it used all of its {value} CPUs"),
+        LimitName::CpuTime => format!("a process used up its CPU time of {value}"),
         LimitName::Timeout => format!("its time of {value} was up"),
     };
     format!("{what}; {raise}")
@@ -161,8 +176,47 @@ fn raise(limit: LimitName, lifetime: Lifetime) -> String {
         LimitName::SharedMemory => "remove files there, or keep them in /tmp, which is as large as `disk`".into(),
         LimitName::OpenFiles => "close files that are no longer needed, or spread them over several processes; it cannot be raised".into(),
         LimitName::FileSize => setting("disk"),
+        LimitName::CpuTime => own_raise(limit),
         LimitName::Timeout => "raise `timeout`, or split the work".into(),
     }
+}
+
+/// The limit of the run itself, or of each of its processes, that the agent saw end it.
+fn own(run: &Run, exceeded: Exceeded) -> LimitHit {
+    match exceeded {
+        Exceeded::CpuSeconds(seconds) => {
+            one(run, LimitName::CpuTime, Span::seconds(seconds).to_string(), Evidence::Counted)
+        }
+        Exceeded::FileSize(bytes) => {
+            // That of a whole sandbox of tier `process` is as large as its disk.
+            let is_own = run.sandbox.spec.tier != Tier::Process || bytes < run.sandbox.spec.limits.disk.0;
+            let hit = one(run, LimitName::FileSize, ByteSize(bytes).to_string(), Evidence::Counted);
+            if is_own { LimitHit { raise: own_raise(LimitName::FileSize), ..hit } } else { hit }
+        }
+    }
+}
+
+/// A limit the command spoke of: its run's own, when it has one.
+fn own_or<T>(run: &Run, limit: LimitName, own: Option<T>, value: String) -> LimitHit {
+    let hit = one(run, limit, value, Evidence::Said);
+    if own.is_some() { LimitHit { raise: own_raise(limit), ..hit } } else { hit }
+}
+
+/// How a limit of the run itself is raised.
+fn own_raise(limit: LimitName) -> String {
+    let name = match limit {
+        LimitName::CpuTime => "cpu",
+        LimitName::FileSize => "file_size",
+        LimitName::OpenFiles => "open_files",
+        LimitName::Pids => "processes",
+        LimitName::Memory
+        | LimitName::Disk
+        | LimitName::Inodes
+        | LimitName::SharedMemory
+        | LimitName::Cpus
+        | LimitName::Timeout => "memory",
+    };
+    format!("use less, or raise `limits.{name}` of the run")
 }
 
 fn room_hit(run: &Run, full: Full) -> LimitHit {

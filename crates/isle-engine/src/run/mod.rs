@@ -8,6 +8,7 @@ mod kill;
 mod limits;
 mod outcome;
 pub(crate) mod output;
+mod own_limits;
 mod plan;
 mod program;
 mod pump;
@@ -32,9 +33,10 @@ use output::{KeptOutput, OutputBuffer};
 pub(crate) use environment::check_environment;
 pub(crate) use kill::{KillRequest, finished, parse_signal};
 pub(crate) use outcome::lost_note;
+pub use own_limits::RunLimits;
 pub(crate) use plan::{CodeSource, Input, Patience, Place, Plan, Program, RunKind};
 pub(crate) use pump::{Job, SESSION_DEPTH};
-pub(crate) use result::{RunSnapshot, answer_budget};
+pub(crate) use result::{Held, RunSnapshot, answer_budget};
 pub(crate) use runs::Runs;
 pub(crate) use wait::OnCancel;
 
@@ -51,10 +53,13 @@ pub(crate) enum Ending {
     Destroyed,
     /// The agent did not end it when its time was up, so the engine did.
     Overdue,
+    /// The daemon stopped, and it could not go on without.
+    Stopped,
 }
 
 impl Ending {
-    const ALL: [Self; 5] = [Self::Own, Self::Killed, Self::Cancelled, Self::Destroyed, Self::Overdue];
+    const ALL: [Self; 6] =
+        [Self::Own, Self::Killed, Self::Cancelled, Self::Destroyed, Self::Overdue, Self::Stopped];
 }
 
 /// How a run ended.
@@ -83,6 +88,8 @@ pub(crate) struct Run {
     pub(crate) command: String,
     pub(crate) started_at_ms: i64,
     pub(crate) timeout: Option<Span>,
+    /// Limits of its own; none for a run taken over, whose agent knows them.
+    pub(crate) limits: RunLimits,
     started: Instant,
     ending: AtomicU8,
     live: Mutex<Live>,
@@ -117,6 +124,7 @@ impl Run {
             command,
             started_at_ms,
             timeout,
+            limits: RunLimits::default(),
             started: Instant::now(),
             ending: AtomicU8::new(Ending::Own as u8),
             live: Mutex::new(Live {
@@ -167,6 +175,12 @@ impl Run {
     fn held_bytes(&self) -> usize {
         let live = crate::lock(&self.live);
         live.stdout.held() + live.stderr.held() + live.log.held()
+    }
+
+    /// Bytes of each output so far: standard output, standard error.
+    pub(crate) fn totals(&self) -> (u64, u64) {
+        let live = crate::lock(&self.live);
+        (live.stdout.total(), live.stderr.total())
     }
 
     /// Bytes of both outputs so far.

@@ -7,6 +7,7 @@ use super::kill::signal_name;
 use super::limits::{Happenings, limits_hit, sentence};
 use super::{Ending, Finish, Run};
 use crate::agent::{exec_error, gone};
+use crate::backend::Lifetime;
 use crate::error::{Code, Error};
 use crate::ops::shapes::{LimitName, RunState, ViolationShape};
 use crate::run::program::Language;
@@ -53,8 +54,10 @@ fn ended_finish(run: &Run, ended: &Ended, happenings: Happenings) -> Finish {
     let ran_out_of_memory = happenings.ran_out_of_memory;
     let killed_for_memory = ran_out_of_memory && (signal == Some(SIGKILL) || exit_code == Some(CHILD_KILLED));
     let memory = run.sandbox.spec.limits.memory;
+    let exceeded = ended.exceeded.filter(|_| run.ending() == Ending::Own);
     let (state, note) = match (run.ending(), ended.exit) {
         _ if overdue => (RunState::TimedOut, Some(timed_out_note(run))),
+        (Ending::Stopped, _) => (RunState::Cancelled, Some(stopped_note(run))),
         (Ending::Cancelled, _) => {
             (RunState::Cancelled, Some("the caller cancelled it; the whole tree was ended".into()))
         }
@@ -66,6 +69,9 @@ fn ended_finish(run: &Run, ended: &Ended, happenings: Happenings) -> Finish {
                 "the sandbox's memory limit of {memory} was reached; use less, or make the sandbox anew with more `memory`"
             )),
         ),
+        // The program ended, or a shell did because of it: either way the limit was the reason, and is
+        // told below.
+        _ if exceeded.is_some() => (RunState::Killed, None),
         (_, Exit::Signal(signal)) => {
             (RunState::Killed, Some(format!("ended by signal {signal} ({})", signal_name(signal))))
         }
@@ -111,6 +117,14 @@ fn timed_out_note(run: &Run) -> String {
     }
 }
 
+fn stopped_note(run: &Run) -> String {
+    let what = match run.sandbox.spec.lifetime {
+        Lifetime::OneShot => "a one-shot",
+        Lifetime::Named => "an interactive command",
+    };
+    format!("the daemon was stopped, and {what} ends with it; run it again once the daemon is back")
+}
+
 fn failed_finish(run: &Run, failure: &Failure, named: &str, language: Option<Language>) -> Finish {
     let mut error = exec_error(failure, named);
     if let (Code::CommandNotFound, Some(language)) = (error.code, language) {
@@ -139,6 +153,7 @@ fn broken_finish(run: &Run, error: &Error) -> Finish {
         Ending::Cancelled => (RunState::Cancelled, "the caller cancelled it".into()),
         Ending::Killed => (RunState::Killed, "ended by `kill`".into()),
         Ending::Overdue => (RunState::TimedOut, timed_out_note(run)),
+        Ending::Stopped => (RunState::Cancelled, stopped_note(run)),
         Ending::Own if error.code == Code::SandboxFailed => (RunState::Lost, lost_note("the sandbox died")),
         Ending::Own => (RunState::Lost, lost_note(&error.message)),
     };

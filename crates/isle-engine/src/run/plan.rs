@@ -4,6 +4,7 @@ use bytes::Bytes;
 use isle_wire::{GuestUser, TerminalSize};
 use tokio::sync::mpsc;
 
+use super::RunLimits;
 use crate::agent::ExecSignal;
 use crate::engine::SessionEvent;
 use crate::sandbox::Settings;
@@ -43,7 +44,13 @@ impl RunKind {
 #[derive(Debug)]
 pub(crate) enum Place {
     /// In a named sandbox, made when missing.
-    Named(SandboxName),
+    Named {
+        /// Which.
+        name: SandboxName,
+        /// Whether one made now may hold less than its tier promises; `false` leaves it to the
+        /// configuration.
+        allow_downgrade: bool,
+    },
     /// In a fresh one that is gone afterwards.
     OneShot {
         /// What the sandbox is to be.
@@ -117,6 +124,7 @@ pub(crate) struct Plan {
     pub(crate) env: Vec<(String, String)>,
     pub(crate) user: GuestUser,
     pub(crate) timeout: Option<Span>,
+    pub(crate) limits: RunLimits,
     pub(crate) terminal: Option<TerminalSize>,
     pub(crate) input: Input,
     pub(crate) patience: Patience,

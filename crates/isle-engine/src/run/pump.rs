@@ -97,7 +97,8 @@ impl Job {
         // Read while the agent is busy starting the command: nothing can reach a limit that soon.
         let before = Counters::read(&run);
         let halted = inner.halted.clone();
-        let watch = Watch { run: &run, caller: caller.as_ref(), halted: &halted };
+        let leaving = (!outlives).then(|| inner.leaving.clone());
+        let watch = Watch { run: &run, caller: caller.as_ref(), leaving: leaving.as_ref() };
         let end = match sent {
             Err(error) => End::Broken(broken(error)),
             Ok(()) if outlives => tokio::select! {
@@ -176,7 +177,8 @@ async fn record_later(inner: &Inner, run: &Run, unrecorded: &Unrecorded) -> bool
 struct Watch<'a> {
     run: &'a Run,
     caller: Option<&'a Caller>,
-    halted: &'a CancellationToken,
+    /// Fires when the run cannot go on; `None` when it outlives the engine.
+    leaving: Option<&'a CancellationToken>,
 }
 
 impl Watch<'_> {
@@ -213,7 +215,7 @@ impl Watch<'_> {
                     sent = true;
                     continue;
                 }
-                () = self.unwanted(), if !killed => Ending::Cancelled,
+                ending = self.unwanted(), if !killed => ending,
                 Some(()) = alarm => Ending::Overdue,
             };
             if killed {
@@ -226,15 +228,22 @@ impl Watch<'_> {
         }
     }
 
-    /// Resolves when the caller of an interactive command is gone, or the engine stops.
-    async fn unwanted(&self) {
-        match self.caller {
-            Some(caller) => tokio::select! {
-                () = caller.events.closed() => {}
-                () = caller.cancelled.cancelled() => {}
-                () = self.halted.cancelled() => {}
-            },
-            None => self.halted.cancelled().await,
+    /// Resolves when the caller of an interactive command is gone, or the engine leaves.
+    async fn unwanted(&self) -> Ending {
+        let leaving = OptionFuture::from(self.leaving.map(CancellationToken::cancelled));
+        let abandoned = async {
+            match self.caller {
+                Some(caller) => tokio::select! {
+                    () = caller.events.closed() => {}
+                    () = caller.cancelled.cancelled() => {}
+                },
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            Some(()) = leaving => Ending::Stopped,
+            () = abandoned => Ending::Cancelled,
         }
     }
 }

@@ -4,14 +4,17 @@
 use std::sync::Arc;
 
 use isle_store::RunRow;
+use serde::{Deserialize, Serialize};
 
 use super::Run;
 use super::output::KeptOutput;
+use crate::backend::{GuaranteeStatus, Tier};
 use crate::context::{CallContext, Door};
 use crate::engine::{EngineConfig, Inner};
 use crate::error::{Code, Error, Result};
 use crate::journal::state_from;
 use crate::ops::shapes::{LimitHit, RunResult, RunState, ViolationShape};
+use crate::sandbox::Sandbox;
 use crate::values::{ByteSize, RunId, SandboxName};
 
 /// Bytes of output, as JSON, in an answer a model reads.
@@ -33,6 +36,23 @@ pub(crate) fn answer_budget(wanted: Option<(ByteSize, &CallContext)>, config: &E
     }
 }
 
+/// What held while a run ran.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Held {
+    tier: Tier,
+    /// Keys of its containment report that did not hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    not_enforced: Vec<String>,
+}
+
+impl Held {
+    pub(crate) fn of(sandbox: &Sandbox) -> Self {
+        let lines = sandbox.containment().map(|report| report.guarantees.as_slice()).unwrap_or_default();
+        let missing = lines.iter().filter(|line| line.status == GuaranteeStatus::Missing);
+        Self { tier: sandbox.spec.tier, not_enforced: missing.map(|line| line.key.clone()).collect() }
+    }
+}
+
 /// A consistent picture of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct RunSnapshot {
@@ -45,6 +65,7 @@ pub(crate) struct RunSnapshot {
     pub(crate) violations: Vec<ViolationShape>,
     pub(crate) limits_hit: Vec<LimitHit>,
     pub(crate) note: Option<String>,
+    pub(crate) held: Option<Held>,
     pub(crate) stdout: KeptOutput,
     pub(crate) stderr: KeptOutput,
 }
@@ -56,8 +77,12 @@ impl RunSnapshot {
         let id = self.id.as_str();
         let stdout = self.stdout.cut(for_stdout, id, "stdout");
         let stderr = self.stderr.cut(for_stderr, id, "stderr");
+        let (tier, not_enforced) =
+            self.held.map_or((None, Vec::new()), |held| (Some(held.tier), held.not_enforced));
         RunResult {
             sandbox: self.sandbox,
+            tier,
+            not_enforced,
             state: self.state,
             exit_code: self.exit_code,
             signal: self.signal,
@@ -102,6 +127,7 @@ impl Inner {
             violations: Vec::new(),
             limits_hit: Vec::new(),
             note: None,
+            held: Some(Held::of(&run.sandbox)),
             stdout,
             stderr,
         };
@@ -142,6 +168,7 @@ fn stored_snapshot(id: &RunId, row: RunRow, stdout: KeptOutput, stderr: KeptOutp
         violations: serde_json::from_value(row.violations).unwrap_or_default(),
         limits_hit: serde_json::from_value(row.limits_hit).unwrap_or_default(),
         note: row.note,
+        held: serde_json::from_value(row.containment).ok(),
         stdout,
         stderr,
     })

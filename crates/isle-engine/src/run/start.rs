@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use isle_fail::Point;
 use isle_store::wall_clock_ms;
-use isle_wire::{ExecRequest, OnHangup, RunLimits, StdinMode, Stream};
+use isle_wire::{ExecRequest, OnHangup, StdinMode, Stream};
 
 use super::Run;
 use super::environment::environment;
@@ -44,7 +44,7 @@ impl Inner {
 
         let id = RunId::fresh();
         let ready = self.make_ready(context, &plan, &id).await?;
-        let run = Arc::new(Run::new(
+        let mut run = Run::new(
             id,
             Arc::clone(&ready.sandbox),
             plan.kind,
@@ -52,7 +52,9 @@ impl Inner {
             wall_clock_ms(),
             plan.timeout,
             self.config.output_cap,
-        ));
+        );
+        run.limits = plan.limits;
+        let run = Arc::new(run);
         let request = self.request(&run, &plan, ready.resolved.argv);
         let (input, caller) = match (plan.input, plan.patience) {
             (input, Patience::GoOn) => (exec_input(input), None),
@@ -86,11 +88,11 @@ impl Inner {
     /// nothing of this run has been sent, so nothing can run twice.
     async fn make_ready(self: &Arc<Self>, context: &CallContext, plan: &Plan, id: &RunId) -> Result<Ready> {
         match &plan.place {
-            Place::Named(name) => {
-                let sandbox = self.ensure(context, name).await?;
+            Place::Named { name, allow_downgrade } => {
+                let sandbox = self.ensure_allowing(context, name, *allow_downgrade).await?;
                 match open_in(&sandbox, plan, id).await {
                     Err(error) if error.code == Code::SandboxFailed => {
-                        let sandbox = self.ensure(context, name).await?;
+                        let sandbox = self.ensure_allowing(context, name, *allow_downgrade).await?;
                         let (resolved, stream) = open_in(&sandbox, plan, id).await?;
                         Ok(Ready { sandbox, guard: None, resolved, stream })
                     }
@@ -136,7 +138,7 @@ impl Inner {
             terminal: plan.terminal,
             on_hangup,
             retain: self.config.output_cap.0,
-            limits: RunLimits::default(),
+            limits: plan.limits.to_wire(),
             forget: run.sandbox.take_forgettable(),
             timeout_ms: plan.timeout.map(|timeout| u64::try_from(timeout.0.as_millis()).unwrap_or(u64::MAX)),
         })
@@ -144,6 +146,7 @@ impl Inner {
 }
 
 async fn open_in(sandbox: &Sandbox, plan: &Plan, id: &RunId) -> Result<(Resolved, Stream)> {
+    plan.limits.check_in(sandbox)?;
     let resolved = resolve(sandbox, plan, id).await?;
     let stream = sandbox.agent()?.open().await?;
     Ok((resolved, stream))

@@ -61,6 +61,29 @@ impl Run {
         }
     }
 
+    /// Waits at most `wait` until `more` says there is something new, or the end.
+    pub(crate) async fn wait_for_output(
+        &self,
+        context: &CallContext,
+        wait: Duration,
+        more: impl Fn(&Self) -> bool,
+    ) -> Result<()> {
+        let until = Instant::now() + wait;
+        let mut newest = self.newest.subscribe();
+        loop {
+            newest.borrow_and_update();
+            if self.state().is_final() || more(self) {
+                return Ok(());
+            }
+            tokio::select! {
+                biased;
+                () = context.cancelled.cancelled() => return Err(cancelled()),
+                changed = newest.changed() => if changed.is_err() { return Ok(()) },
+                () = tokio::time::sleep_until(until) => return Ok(()),
+            }
+        }
+    }
+
     fn beat(&self, context: &CallContext, began: Instant) {
         let Some(beats) = &context.beats else { return };
         let elapsed_seconds = began.elapsed().as_secs_f64();

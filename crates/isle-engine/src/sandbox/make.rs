@@ -90,6 +90,22 @@ impl Inner {
         self.make_named(context, name, None).await
     }
 
+    /// The same; one that did not exist may hold less than its tier promises when that is allowed here.
+    pub(crate) async fn ensure_allowing(
+        self: &Arc<Self>,
+        context: &CallContext,
+        name: &SandboxName,
+        allow_downgrade: bool,
+    ) -> Result<Arc<Sandbox>> {
+        // What exists, or died and is built anew, keeps the settings it was made with.
+        if !allow_downgrade || self.config.allow_downgrade || self.fleet.get(name).is_some() {
+            return self.ensure(context, name).await;
+        }
+        let settings = Settings { allow_downgrade: Some(true), ..Settings::default() };
+        let spec = settings.spec(&self.config, Some(name.clone()))?;
+        self.make_named(context, name, Some(spec)).await
+    }
+
     /// Makes a named sandbox with settings of its own. One that exists with the same settings is
     /// the answer; with others, an error.
     pub(crate) async fn create_named(

@@ -294,6 +294,7 @@ impl Place {
                 leftovers: 0,
                 violations: Vec::new(),
                 full: Vec::new(),
+                exceeded: None,
             };
             *run.ended.lock().unwrap() = Some(ended.clone());
             run.say(Frame::message(&ExecEvent::Ended(Box::new(ended))));

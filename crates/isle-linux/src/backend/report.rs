@@ -126,6 +126,10 @@ fn among_processes(facts: &Facts, cgroups: &Cgroups, mut one: Guarantee) -> Guar
             let how = format!("version {} does not cover truncating files", facts.landlock);
             return line("landlock", Err((how, "use Linux 6.2 or newer".into())));
         }
+        "landlock" if (3..6).contains(&facts.landlock) => {
+            let how = format!("version {}: files; signals need version 6", facts.landlock);
+            return line("landlock", Ok(how));
+        }
         "pids_limit" if !holds.pids && facts.root => {
             return line("pids_limit", Ok("an rlimit on the processes of its own user id".into()));
         }
@@ -147,9 +151,9 @@ fn common(facts: &Facts, cgroups: &Cgroups) -> Vec<Guarantee> {
     };
     let landlock = match facts.landlock {
         0 => Err(("the kernel has no Landlock".to_owned(), "boot with `lsm=landlock,…`".to_owned())),
-        version if version < 6 => {
-            Ok(format!("version {version}: files; signals and abstract sockets need version 6"))
-        }
+        version if version < 6 => Ok(format!(
+            "version {version}: files; signals and abstract sockets stay inside by the namespaces"
+        )),
         version => Ok(format!("version {version}: files, devices, signals, abstract sockets")),
     };
     let holds = cgroups.holds();

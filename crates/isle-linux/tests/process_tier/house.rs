@@ -34,6 +34,13 @@ impl House {
             std::env::temp_dir().join(format!("isle-process-tier-{}-{number}", std::process::id()));
         fs::create_dir(&directory).unwrap();
         let backend = Self::open(&directory).await;
+        let offer = backend.offers().into_iter().find(|offer| offer.tier == Tier::Process).unwrap();
+        if !offer.available_with_downgrade {
+            println!("skipped: this host does not offer tier process: {offer:?}");
+            fs::remove_dir_all(&directory).unwrap();
+            // All of this program is about that tier, so nothing that could run is cut short.
+            std::process::exit(0);
+        }
         Self { directory, backend }
     }
 

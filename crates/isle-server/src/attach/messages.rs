@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use isle_engine::backend::Tier;
-use isle_engine::engine::{Command, OneShot, OpenExec, Target};
+use isle_engine::engine::{Command, OneShot, OpenExec, RunLimits, Target};
 use isle_engine::ops::shapes::RunResult;
 use isle_engine::values::{ByteSize, GuestPath, RunId, SandboxName, Span};
 use isle_engine::{Code, Error, Result};
@@ -42,6 +42,12 @@ pub struct AttachRequest {
     /// Time limit; none when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
+    /// Limits of its own, inside those of the sandbox.
+    #[serde(default)]
+    pub limits: RunLimits,
+    /// Whether a named sandbox made by this call may hold less than its tier promises.
+    #[serde(default)]
+    pub allow_downgrade: bool,
     /// A terminal instead of pipes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminal: Option<TerminalShape>,
@@ -188,6 +194,8 @@ impl AttachRequest {
             env: self.env.into_iter().collect(),
             user: parse_user(self.user.as_deref())?,
             timeout: self.timeout,
+            limits: self.limits,
+            allow_downgrade: self.allow_downgrade,
             terminal: self.terminal.map(TerminalSize::from),
             stdin: self.stdin,
         })

@@ -60,12 +60,17 @@ pub(crate) async fn upgrade(
     socket.max_message_size(MAX_FIRST_MESSAGE).max_frame_size(MAX_FIRST_MESSAGE).on_upgrade(
         move |socket| async move {
             let (mut sink, mut stream) = socket.split();
-            let talk = converse(&shared, context, &mut sink, &mut stream);
-            let ended = tokio::select! {
-                ended = talk => ended,
-                () = shared.closing.cancelled() => Err(Error::new(
-                    Code::DaemonUnavailable, "the daemon is going down",
-                ).next("run the command again")),
+            let ended = {
+                let mut talk = std::pin::pin!(converse(&shared, context, &mut sink, &mut stream));
+                tokio::select! {
+                    ended = &mut talk => ended,
+                    // The engine ends the command in a moment; whoever waits for it hears how.
+                    () = shared.closing.cancelled() => tokio::time::timeout(shared.last_words, talk)
+                        .await
+                        .unwrap_or_else(|_| Err(Error::new(
+                            Code::DaemonUnavailable, "the daemon is going down",
+                        ).next("run the command again"))),
+                }
             };
             // The client may be gone, or not read; neither may keep the daemon.
             let _ = tokio::time::timeout(FAREWELL, async {

@@ -13,7 +13,7 @@ use futures::{FutureExt, StreamExt};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{Response, StatusCode};
-use isle_engine::engine::{RunEvent, RunEventKind};
+use isle_engine::engine::{FollowFrom, RunEvent, RunEventKind};
 use isle_engine::values::RunId;
 use isle_engine::{Code, Error, Result};
 use isle_mcp::Outlive;
@@ -42,14 +42,32 @@ async fn followed(shared: &Shared, parts: &mut Parts) -> Result<Reply> {
     let run: RunId = texts.pop().map(|(_, value)| value).unwrap_or_default().parse()?;
     let mut after =
         parts.headers.get("last-event-id").map(|id| parse_position(id.to_str().unwrap_or_default()));
+    let mut tail = None;
     for (name, value) in query::pairs(parts.uri.query().unwrap_or_default())? {
-        if name != "after" {
-            return Err(Error::new(Code::InvalidArgument, format!("there is no argument {name:?} here"))
-                .next("use `after` with the id of the last event you saw"));
+        match name.as_ref() {
+            "after" => drop(after.get_or_insert_with(|| parse_position(&value))),
+            "tail" => tail = Some(parse_lines(&value)?),
+            _ => {
+                return Err(Error::new(Code::InvalidArgument, format!("there is no argument {name:?} here"))
+                    .next(
+                        "use `after` with the id of the last event you saw, or `tail` with a number of lines",
+                    ));
+            }
         }
-        after.get_or_insert_with(|| parse_position(&value));
     }
-    stream_of(shared, &run, after.transpose()?.unwrap_or(0))
+    // Who comes back after a broken connection asks with both and has seen the tail already.
+    let from = match (after.transpose()?, tail) {
+        (Some(0) | None, Some(lines)) => FollowFrom::Tail(lines),
+        (after, _) => FollowFrom::After(after.unwrap_or(0)),
+    };
+    stream_of(shared, &run, from)
+}
+
+fn parse_lines(text: &str) -> Result<usize> {
+    text.parse().map_err(|_| {
+        Error::new(Code::InvalidArgument, format!("{text:?} is not a number of lines"))
+            .next("give `tail` a whole number; 0 shows only what comes from now on")
+    })
 }
 
 fn parse_position(text: &str) -> Result<u64> {
@@ -87,11 +105,11 @@ async fn started(shared: &Shared, parts: &Parts, mut input: Value) -> Result<Rep
     let engine = shared.engine.clone();
     let run = Outlive::new(async move { engine.call(context, "exec", input).await }).await?;
     let run: RunId = run["run_id"].as_str().unwrap_or_default().parse()?;
-    stream_of(shared, &run, 0)
+    stream_of(shared, &run, FollowFrom::After(0))
 }
 
-fn stream_of(shared: &Shared, run: &RunId, after: u64) -> Result<Reply> {
-    let mut events = shared.engine.follow(run, after)?;
+fn stream_of(shared: &Shared, run: &RunId, from: FollowFrom) -> Result<Reply> {
+    let mut events = shared.engine.follow(run, from)?;
     // A browser asks again after every end unless it is told that there is nothing more.
     let events = match events.next().now_or_never() {
         Some(None) => {

@@ -95,7 +95,7 @@ fn bad_sandbox_records_are_refused() {
 #[test]
 fn a_run_goes_from_begun_to_ended_with_its_output_and_audit_row() {
     let (_directory, store) = fresh();
-    let begun = run("r1", "default");
+    let begun = RunRow { containment: json!({"tier": "container"}), ..run("r1", "default") };
     store.begin_run(&begun).unwrap();
     assert_eq!(store.run("r1").unwrap(), Some(begun.clone()));
     assert_eq!(store.unfinished_runs().unwrap(), std::slice::from_ref(&begun));

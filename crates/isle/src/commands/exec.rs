@@ -10,9 +10,10 @@ use crate::arguments::ExecArguments;
 use crate::config::Settings;
 
 pub(super) async fn exec(context: &Context, arguments: ExecArguments) -> Result<ExitCode> {
-    let ExecArguments { name, how } = arguments;
+    let ExecArguments { name, how, allow_downgrade } = arguments;
     let name: SandboxName = name.parse()?;
-    let flags = [("timeout", how.timeout.clone())];
+    let flags =
+        [("timeout", how.timeout.clone()), ("allow_downgrade", allow_downgrade.then(|| "true".to_owned()))];
     let settings = Settings::for_command(context.global.config.as_ref(), &flags)?;
     let request = interactive::request(AttachTarget::Sandbox(name.to_string()), how, &settings)?;
     interactive::open(context, &settings, request).await?.drive().await

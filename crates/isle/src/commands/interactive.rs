@@ -5,12 +5,13 @@ use std::io::{IsTerminal, Read};
 use std::path::Path;
 
 use isle_client::{AttachRequest, AttachTarget, Code as Script, Result, Terminal};
+use isle_engine::engine::RunLimits;
 use isle_engine::values::GuestPath;
 use isle_engine::{Code, Error};
 
 use super::Context;
 use crate::arguments::CommandArguments;
-use crate::config::{Settings, check_variable};
+use crate::config::{Settings, Value, check_variable};
 use crate::daemon;
 use crate::places::cannot;
 use crate::session::{Mode, Session, stdin_is_wanted, window};
@@ -26,6 +27,12 @@ pub(super) fn request(
 ) -> Result<AttachRequest> {
     let mut env = settings.environment();
     env.extend(environment(&how.env)?);
+    let mut limits = RunLimits::default();
+    for text in &how.limit {
+        limits
+            .set(text)
+            .map_err(|error| Error { message: format!("--limit: {}", error.message), ..error })?;
+    }
     if let Some(cwd) = &how.cwd {
         GuestPath::parse_absolute(cwd)?;
     }
@@ -46,6 +53,8 @@ pub(super) fn request(
         env,
         user: how.user,
         timeout: settings.chosen("timeout"),
+        limits,
+        allow_downgrade: settings.chosen_value("allow_downgrade") == Some(&Value::Switch(true)),
         terminal: how.tty.then(|| window().unwrap_or(USUAL_WINDOW)),
         stdin,
     })

@@ -30,7 +30,7 @@ pub(super) async fn logs(context: &Context, arguments: LogsArguments) -> Result<
     let streams: &[Stream] =
         if arguments.stderr { &[Stream::Stderr] } else { &[Stream::Stdout, Stream::Stderr] };
     if arguments.follow {
-        return follow(context, &client, &arguments.run, streams).await;
+        return follow(context, &client, &arguments, streams).await;
     }
     match (arguments.tail, context.form) {
         (None, Form::Human) => {
@@ -75,10 +75,15 @@ async fn whole(client: &Client, run: &str, stream: Stream) -> Result<()> {
 }
 
 /// Goes on until the run ends; a connection that ends is taken up after the last event seen.
-async fn follow(context: &Context, client: &Client, run: &str, streams: &[Stream]) -> Result<ExitCode> {
+async fn follow(
+    context: &Context,
+    client: &Client,
+    arguments: &LogsArguments,
+    streams: &[Stream],
+) -> Result<ExitCode> {
     let mut seen = 0;
     loop {
-        let mut followed = client.follow(run, seen).await?;
+        let mut followed = client.follow(&arguments.run, seen, arguments.tail).await?;
         let before = seen;
         while let Some(event) = followed.next().await? {
             seen = event.id;

@@ -8,12 +8,13 @@ use std::process::ExitCode;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use isle_client::{Result, open_pipe};
+use isle_client::{Pipe, Result, open_pipe};
 use isle_engine::Error;
 
 use super::Context;
 use crate::config::Settings;
 use crate::daemon;
+use crate::output::say;
 
 /// How long the daemon may stay silent after our input ended.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -29,7 +30,11 @@ pub(super) fn mcp(context: &Context) -> Result<ExitCode> {
     let places = context.places()?;
     let endpoint = daemon::endpoint(&places, &settings)?;
     let user_file = context.global.config.as_ref();
-    let (pipe, first) = daemon::ensure_running(&places, &endpoint, user_file, open_pipe)?;
+    let Pipe { stream: pipe, first, mismatch } =
+        daemon::ensure_running(&places, &endpoint, user_file, open_pipe)?;
+    if let Some(error) = mismatch {
+        say(&format!("isle: {}; {}", error.message, error.next_steps.join("; ")));
+    }
     let (happened, happenings) = mpsc::channel();
     let upwards = pipe.try_clone().map_err(Error::internal)?;
     let input_ended = happened.clone();

@@ -12,6 +12,7 @@ use crate::daemon::{self, Ground};
 pub(super) fn serve(context: &Context, arguments: ServeArguments) -> Result<ExitCode> {
     let flags =
         [("listen", arguments.listen), ("allow_remote", arguments.allow_remote.then(|| "true".to_owned()))];
+    daemon::move_into_a_scope();
     let ground = if arguments.background { Ground::Back } else { Ground::Fore };
     let prepare = || Ok((context.places()?, Settings::for_daemon(context.global.config.as_ref(), &flags)?));
     daemon::serve(ground, context.form, prepare)

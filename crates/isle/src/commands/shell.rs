@@ -21,9 +21,11 @@ pub(super) async fn shell(context: &Context, arguments: ShellArguments) -> Resul
             .into());
     }
     let name: SandboxName = arguments.name.parse()?;
-    let settings = Settings::for_command(context.global.config.as_ref(), &[])?;
+    let flags = [("allow_downgrade", arguments.allow_downgrade.then(|| "true".to_owned()))];
+    let settings = Settings::for_command(context.global.config.as_ref(), &flags)?;
     let how = CommandArguments {
         timeout: None,
+        limit: Vec::new(),
         env: std::env::var("TERM").map(|term| format!("TERM={term}")).into_iter().collect(),
         cwd: arguments.cwd,
         user: arguments.user,

@@ -9,4 +9,4 @@ mod start;
 
 pub(crate) use find::{connect, endpoint, ensure_running, reach};
 pub(crate) use serve::{Ground, serve};
-pub(crate) use start::start;
+pub(crate) use start::{in_a_scope, move_into_a_scope, start};

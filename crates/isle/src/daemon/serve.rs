@@ -117,7 +117,7 @@ async fn live(ground: Ground, places: &Places, settings: &Settings) -> Result<()
     // From here on there may be secrets in memory, and no child is made of this process itself.
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(Error::internal)?;
     let engine = Engine::start(config, store, vec![backend]).await?;
-    let mut server = ServerConfig::new(env!("CARGO_PKG_VERSION"), &places.state_dir);
+    let mut server = ServerConfig::new(version(), &places.state_dir);
     server.drain = REQUESTS;
     server.allowed_hosts = list(settings, "allowed_hosts")?;
     server.cors_origins = list(settings, "cors_origins")?;
@@ -145,6 +145,13 @@ async fn live(ground: Ground, places: &Places, settings: &Settings) -> Result<()
         tracing::warn!("the engine did not let go in time; the next start finishes its work");
     }
     served.map_err(ClientError::from)
+}
+
+/// The version this daemon says it is. A build for tests may claim to be another, so that what follows
+/// from that can be seen.
+fn version() -> String {
+    let claimed = if cfg!(debug_assertions) { std::env::var("ISLE_CLAIMED_VERSION").ok() } else { None };
+    claimed.unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned())
 }
 
 /// Says that the socket answers: to the starter, or to the person.

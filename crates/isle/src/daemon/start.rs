@@ -5,6 +5,7 @@ use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -36,9 +37,9 @@ pub(crate) fn start(places: &Places, user_file: Option<&Path>) -> Result<()> {
         return Ok(());
     }
     rotate(&places.log());
-    if has_user_manager() {
-        // In a scope of its own with delegated cgroups; without a manager that answers, plainly.
-        match launch(scoped(), places, user_file)? {
+    if let Some(scoped) = in_a_scope() {
+        // Without a manager that answers, plainly.
+        match launch(scoped, places, user_file)? {
             Some(Announcement::Ready) => return Ok(()),
             Some(Announcement::Failed(error)) => return Err(error),
             None => {}
@@ -113,14 +114,39 @@ fn has_user_manager() -> bool {
             .is_some_and(|directory| Path::new(&directory).join("systemd/private").exists())
 }
 
-fn scoped() -> Command {
+/// Set for a program that was started in such a scope.
+const IN_A_SCOPE: &str = "ISLE_IN_A_SCOPE";
+
+/// Becomes the same program in a scope of its own, where the user has a service manager that makes one.
+/// A daemon that somebody starts by hand, or as a service, has cgroups for its sandboxes then, and they
+/// are in nobody's way when it is started again. Returns when that is not to be had.
+pub(crate) fn move_into_a_scope() {
+    if std::env::var_os(IN_A_SCOPE).is_some() {
+        return;
+    }
+    let Some(mut trial) = in_a_scope() else { return };
+    let works = trial.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    if works.status().is_ok_and(|status| status.success())
+        && let Some(mut scoped) = in_a_scope()
+    {
+        // Only comes back when it failed; then the daemon runs where it is.
+        let _ = scoped.args(std::env::args_os().skip(1)).exec();
+    }
+}
+
+/// This program in a scope of its own with delegated cgroups, where the user has a service manager.
+pub(crate) fn in_a_scope() -> Option<Command> {
+    if !has_user_manager() {
+        return None;
+    }
     let mut command = Command::new("systemd-run");
     command.args(["--user", "--scope", "--quiet", "--collect", "-p", "Delegate=yes", "--"]);
     match std::env::current_exe() {
         Ok(program) => command.arg(program),
         Err(_) => command.arg("isle"),
     };
-    command
+    command.env(IN_A_SCOPE, "1");
+    Some(command)
 }
 
 /// Keeps one old log, so that it cannot grow for ever.

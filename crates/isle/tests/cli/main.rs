@@ -8,3 +8,4 @@ mod common;
 mod daemon;
 mod help;
 mod settings;
+mod versions;

@@ -317,3 +317,27 @@ fn the_pipe_starts_the_daemon_it_needs() {
     assert!(child.wait().unwrap().success());
     assert!(finish(&mut daemon.isle(&["stop"])).status.success());
 }
+
+#[test]
+fn a_model_limits_a_run_and_reads_which_limit_ended_it() {
+    let daemon = TestDaemon::start();
+    let (mut client, _) = Client::initialized(&daemon, "2025-11-25");
+    let spin = json!({"command": "while :; do :; done", "limits": {"cpu": "1s"}});
+    let result = client.call("exec", spin);
+    let run = &result["structuredContent"];
+    assert_eq!(
+        (&run["state"], &run["limits_hit"][0]["limit"]),
+        (&json!("killed"), &json!("cpu_time")),
+        "{result}"
+    );
+    let said = result["content"][0]["text"].as_str().unwrap();
+    assert!(said.contains("CPU time of 1s"), "{said}");
+    let code = json!({"code": "open('big', 'wb').write(b'x' * 2000000)", "language": "python",
+        "limits": {"file_size": "1M"}});
+    let result = client.call("run_code", code);
+    assert!(result["structuredContent"]["stderr"].as_str().unwrap().contains("File too large"), "{result}");
+    let wrong = client.call("exec", json!({"command": "true", "limits": {"cpu": "10ms"}}));
+    assert_eq!(wrong["isError"], true);
+    let said = wrong["content"][0]["text"].as_str().unwrap();
+    assert!(said.starts_with("INVALID_ARGUMENT: limits.cpu") && said.contains("Next: "), "{said}");
+}

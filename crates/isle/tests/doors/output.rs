@@ -1,9 +1,12 @@
 //! Output: how much is kept and shown, how the rest is paged, and following it while it comes.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
 use serde_json::{Value, json};
 
-use crate::harness::TestDaemon;
-use crate::harness::http::Events;
+use crate::harness::http::{Events, try_unix};
+use crate::harness::{TestDaemon, Watchdog, until};
 
 /// All that is kept of one stream, page by page, and how much of it was not kept.
 fn page_through(daemon: &TestDaemon, run: &str, stream: &str, limit: u64) -> (String, u64) {
@@ -140,4 +143,67 @@ fn a_stream_of_events_is_resumed_after_the_last_one_seen() {
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap()
+}
+
+#[test]
+fn following_begins_with_the_last_lines_and_goes_on() {
+    let daemon = TestDaemon::start();
+    daemon.shell("box", "mkfifo go end");
+    let command = "seq 1 100; echo oops >&2; read x < go; echo $x; read x < end";
+    let run = daemon.exec("box", json!({"command": command, "wait": "0s"}));
+    let id = run["run_id"].as_str().unwrap();
+    until("its first output is there", || {
+        let logs = daemon.get(&format!("/v1/runs/{id}/logs?tail=1"));
+        logs["stdout"]["text"] == "100\n" && logs["stderr"]["text"] == "oops\n"
+    });
+    let mut child =
+        daemon.isle(&["logs", "--tail", "2", "--follow", id]).stdout(Stdio::piped()).spawn().unwrap();
+    let _watch = Watchdog::over(&child);
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!((lines.next().unwrap(), lines.next().unwrap()), ("99".into(), "100".into()));
+
+    let line = format!("GET /v1/runs/{id}/events?tail=1");
+    let mut events = Events::open(&daemon.socket(), &line, &[], "");
+    let mut tail = [events.next().unwrap(), events.next().unwrap()];
+    tail.sort_by(|one, other| one.name.cmp(&other.name));
+    assert_eq!((tail[0].name.as_str(), text(&tail[0].data["data"])), ("stderr", "oops\n"));
+    assert_eq!((tail[1].name.as_str(), text(&tail[1].data["data"])), ("stdout", "100\n"));
+    // The operation: from the end of what was seen, waiting for more.
+    let logs = daemon.get(&format!("/v1/runs/{id}/logs?stream=stdout&tail=1"));
+    assert_eq!(logs["stdout"]["text"], "100\n");
+    let offset = logs["stdout"]["next_offset"].as_u64().unwrap();
+    let quiet = daemon.get(&format!("/v1/runs/{id}/logs?stream=stdout&offset={offset}&wait=50ms"));
+    assert_eq!((&quiet["state"], &quiet["stdout"]["text"]), (&json!("running"), &json!("")), "{quiet}");
+    let socket = daemon.socket();
+    let more = format!("GET /v1/runs/{id}/logs?stream=stdout&offset={offset}&wait=60s");
+    let waiting = std::thread::spawn(move || try_unix(&socket, &more, &[], b"").unwrap().json());
+
+    daemon.shell("box", "echo went on > go");
+    assert_eq!(lines.next().unwrap(), "went on");
+    let went_on = events.next().unwrap();
+    assert_eq!(text(&went_on.data["data"]), "went on\n");
+    assert_eq!(waiting.join().unwrap()["stdout"]["text"], "went on\n");
+    // Who comes back with the id it saw last does not get the tail again.
+    daemon.shell("box", "echo > end");
+    assert_eq!(events.next().unwrap().name, "ended");
+    let header = format!("Last-Event-ID: {}", went_on.id);
+    let mut again = Events::open(&daemon.socket(), &line, &[&header], "");
+    assert_eq!(again.next().unwrap().name, "ended");
+    assert!(lines.next().is_none());
+    assert!(child.wait().unwrap().success());
+    // The same from the record.
+    assert_eq!(daemon.succeeds(&["logs", "-f", "-n", "2", id]), "100\nwent on\n");
+}
+
+#[test]
+fn arguments_of_following_that_make_no_sense_are_refused() {
+    let daemon = TestDaemon::start();
+    let run = daemon.exec("box", json!({"command": "true"}));
+    let id = run["run_id"].as_str().unwrap();
+    for path in
+        ["events?tail=some", "events?tail=-1", "events?colour=1", "logs?wait=1s", "logs?offset=0&wait=301s"]
+    {
+        let error = daemon.refused("GET", &format!("/v1/runs/{id}/{path}"), None);
+        assert_eq!(error["code"], "INVALID_ARGUMENT", "{path}");
+    }
 }

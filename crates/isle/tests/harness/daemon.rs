@@ -156,6 +156,16 @@ impl TestDaemon {
         holds
     }
 
+    /// Whether this host has sandboxes of a tier at all.
+    pub(crate) fn offers(&self, tier: &str) -> bool {
+        let tiers = self.get("/v1/runtimes")["tiers"].as_array().unwrap().clone();
+        let offered = tiers.iter().any(|one| one["tier"] == tier && one["available_with_downgrade"] == true);
+        if !offered {
+            println!("skipped: this host does not offer tier {tier}");
+        }
+        offered
+    }
+
     /// Names of all sandboxes.
     pub(crate) fn names(&self) -> Vec<String> {
         let listed = self.get("/v1/sandboxes");

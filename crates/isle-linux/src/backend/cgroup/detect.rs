@@ -1,9 +1,14 @@
 //! Which cgroups this daemon may write, found by looking and trying.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{Cgroups, Holds, v1, v2};
+use crate::backend::ids::user_name;
+
+/// The leaf an ordinary user's daemon moves into.
+const LEAF: &str = "isle-daemon";
 
 /// Finds the best layout with room for sandboxes. `instance` names this daemon's directory in it.
 pub(in crate::backend) fn detect(instance: &str) -> Cgroups {
@@ -54,7 +59,7 @@ fn try_split(mounts: &[&Mount], instance: &str) -> Cgroups {
         let base = mount.path.join(instance);
         match fs::create_dir(&base) {
             Ok(()) => Some(base),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Some(base),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Some(base),
             Err(_) => None,
         }
     };
@@ -73,34 +78,24 @@ fn try_split(mounts: &[&Mount], instance: &str) -> Cgroups {
 /// As root: a directory at the top. As a user: below the own cgroup, when it was delegated; the
 /// daemon then moves into a leaf, because a cgroup with processes cannot hand controllers down.
 fn try_unified(mount: &Mount, instance: &str) -> Cgroups {
-    let own = own_cgroup(&mount.path);
-    let absent = |reason: String| {
-        Cgroups::Absent {
-        reason,
-        fix: "start the daemon inside a delegated cgroup: `systemd-run --user --scope -p Delegate=yes isle serve`"
-            .into(),
-    }
-    };
-    let top = rustix::process::geteuid().is_root();
-    let (base, parent) = if top {
-        (mount.path.join(instance), mount.path.clone())
+    let absent = |reason: String| Cgroups::Absent { reason, fix: delegation_fix() };
+    let parent = if rustix::process::geteuid().is_root() {
+        mount.path.clone()
     } else {
-        let Some(own) = own else { return absent("the daemon's own cgroup is not known".into()) };
-        let delegated = own.ancestors().find(|path| path.ends_with("isle-daemon")).and_then(Path::parent);
-        let home = delegated.map_or(own.clone(), Path::to_path_buf);
-        let leaf = home.join("isle-daemon");
-        if delegated.is_none() {
-            let moved = fs::create_dir_all(&leaf)
-                .and_then(|()| fs::write(leaf.join("cgroup.procs"), std::process::id().to_string()));
-            if let Err(error) = moved {
+        let Some(own) = own_cgroup(&mount.path) else {
+            return absent("the daemon's own cgroup is not known".into());
+        };
+        match delegated_home(&own, instance) {
+            Ok(home) => home,
+            Err(error) => {
                 return absent(format!(
                     "the cgroup {} is not delegated to this user: {error}",
-                    home.display()
+                    own.display()
                 ));
             }
         }
-        (home.join(instance), home)
     };
+    let base = parent.join(instance);
     let hand_down = |directory: &Path| {
         for controller in ["memory", "pids", "cpu"] {
             // What is not available stays missing and is reported.
@@ -119,6 +114,57 @@ fn try_unified(mount: &Mount, instance: &str) -> Cgroups {
         return Cgroups::V2(v2::Tree { base, holds });
     }
     absent(format!("{} was given no controllers", base.display()))
+}
+
+/// The cgroup an ordinary user's daemon has its sandboxes in, with the daemon in a leaf of it.
+fn delegated_home(own: &Path, instance: &str) -> io::Result<PathBuf> {
+    if let Some(home) = own.ancestors().find(|path| path.ends_with(LEAF)).and_then(Path::parent) {
+        return Ok(home.to_path_buf());
+    }
+    // Sandboxes outlive their daemon in the scope it was started in. A later one, in a scope beside
+    // that, moves over to them: their accounts and limits stay within reach, and no scope is left over.
+    let beside = own.parent().and_then(|slice| fs::read_dir(slice).ok()).into_iter().flatten().flatten();
+    let earlier = beside.map(|entry| entry.path()).filter(|path| path != own && path.join(instance).is_dir());
+    for home in earlier {
+        if enter_leaf(&home).is_ok() {
+            return Ok(home);
+        }
+    }
+    enter_leaf(own)?;
+    Ok(own.to_path_buf())
+}
+
+/// Moves this process into the leaf of a cgroup.
+fn enter_leaf(home: &Path) -> io::Result<()> {
+    let leaf = home.join(LEAF);
+    fs::create_dir_all(&leaf)?;
+    fs::write(leaf.join("cgroup.procs"), std::process::id().to_string())
+}
+
+/// The command that gets this user a delegated cgroup. With a service manager within reach `isle` asks
+/// it by itself; so either the manager is out of reach, or the daemon was started by hand.
+fn delegation_fix() -> String {
+    let uid = rustix::process::geteuid().as_raw();
+    if uid == 0 {
+        // Only inside another container: the top of its tree holds processes and no rights.
+        return "mkdir -p /sys/fs/cgroup/init; xargs -rn1 </sys/fs/cgroup/cgroup.procs \
+                >/sys/fs/cgroup/init/cgroup.procs; isle restart"
+            .into();
+    }
+    let runtime = format!("/run/user/{uid}");
+    let set = std::env::var_os("XDG_RUNTIME_DIR");
+    let reachable = |directory: &Path| directory.join("systemd/private").exists();
+    if set.is_some_and(|set| reachable(Path::new(&set))) {
+        return "isle stop; systemd-run --user --scope -p Delegate=yes isle serve".into();
+    }
+    if reachable(Path::new(&runtime)) {
+        return format!("export XDG_RUNTIME_DIR={runtime}; isle restart");
+    }
+    if Path::new("/run/systemd/system").exists() {
+        let user = user_name(uid).unwrap_or_else(|| "$USER".into());
+        return format!("sudo loginctl enable-linger {user}; export XDG_RUNTIME_DIR={runtime}; isle restart");
+    }
+    "run the daemon as root, or in a cgroup that belongs to this user".into()
 }
 
 fn own_cgroup(mount: &Path) -> Option<PathBuf> {

@@ -118,7 +118,7 @@ table! {
     SYS_clock_nanosleep SYS_close SYS_close_range SYS_connect SYS_copy_file_range SYS_dup SYS_dup3
     SYS_epoll_create1 SYS_epoll_ctl SYS_epoll_pwait SYS_epoll_pwait2 SYS_eventfd2 SYS_execve SYS_execveat
     SYS_exit SYS_exit_group SYS_faccessat SYS_faccessat2 SYS_fadvise64 SYS_fallocate SYS_fchdir SYS_fchmod
-    SYS_fchmodat SYS_fchmodat2 SYS_fchown SYS_fchownat SYS_fcntl SYS_fdatasync SYS_fgetxattr SYS_flistxattr SYS_flock
+    SYS_fchmodat SYS_fchown SYS_fchownat SYS_fcntl SYS_fdatasync SYS_fgetxattr SYS_flistxattr SYS_flock
     SYS_fremovexattr SYS_fsetxattr SYS_fstat SYS_fstatfs SYS_fsync SYS_ftruncate SYS_futex SYS_futex_waitv
     SYS_get_mempolicy SYS_get_robust_list SYS_getcpu SYS_getcwd
     SYS_getdents64 SYS_getegid SYS_geteuid SYS_getgid SYS_getgroups SYS_getitimer SYS_getpeername SYS_getpgid
@@ -183,6 +183,9 @@ table! {
     #[cfg(target_arch = "x86_64")] SYS_utimes
     #[cfg(target_arch = "x86_64")] SYS_vfork
 }
+
+/// `fchmodat2`, which has this number on every architecture and a name in `libc` only on some.
+pub(super) const ALLOWED_BY_NUMBER: &[c_long] = &[452];
 
 /// The name of a refused or checked call, such as `mount`.
 #[must_use]

@@ -7,27 +7,53 @@ mod judge;
 mod show;
 
 use std::collections::BTreeMap;
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 
 use isle_client::Result;
 use isle_engine::backend::{Fact, Offer};
+use serde::Deserialize;
 use serde_json::json;
 
 use super::status::guarantee_line;
 use super::{Context, block_on};
 use crate::arguments::DoctorArguments;
+use crate::daemon;
 use crate::output::{Colour, Paint, escaped, show};
 
 pub(super) fn doctor(context: &Context, arguments: DoctorArguments) -> Result<ExitCode> {
     if arguments.deep {
         return block_on(deep::deep(context, arguments.tier.as_deref()));
     }
-    let (facts, offers) = isle_linux::probe();
+    let found = if arguments.here { None } else { as_the_daemon_would() };
+    let Findings { facts, tiers: offers } = found.unwrap_or_else(Findings::here);
     let any = offers.iter().any(|offer| offer.available || offer.available_with_downgrade);
     let value = json!({ "version": env!("CARGO_PKG_VERSION"), "facts": facts, "tiers": offers });
     show(context.form, &value, |_| report(&facts, &offers, Paint::for_stdout()))?;
     // A host on which nothing can run is worth an exit code of its own.
     Ok(if any { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What was found.
+#[derive(Debug, Deserialize)]
+struct Findings {
+    facts: BTreeMap<String, Vec<Fact>>,
+    tiers: Vec<Offer>,
+}
+
+impl Findings {
+    /// In this process.
+    fn here() -> Self {
+        let (facts, tiers) = isle_linux::probe();
+        Self { facts, tiers }
+    }
+}
+
+/// Looks from where a daemon would be started: an ordinary user's cgroups depend on that. `None` when
+/// that is no other place than here, or cannot be reached.
+fn as_the_daemon_would() -> Option<Findings> {
+    let mut command = daemon::in_a_scope()?;
+    command.args(["doctor", "--here", "--json"]).stdin(Stdio::null()).stderr(Stdio::null());
+    serde_json::from_slice(&command.output().ok()?.stdout).ok()
 }
 
 fn report(facts: &BTreeMap<String, Vec<Fact>>, offers: &[Offer], paint: Paint) -> String {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use isle_client::{AttachEvent, AttachRequest, AttachTarget, Client, OneShot, Result};
+use isle_engine::engine::RunLimits;
 use serde_json::json;
 
 use super::stage::Stage;
@@ -48,6 +49,8 @@ async fn one_shot(client: &Client, allow_downgrade: bool) -> Result<()> {
         env: BTreeMap::new(),
         user: None,
         timeout: None,
+        limits: RunLimits::default(),
+        allow_downgrade: false,
         terminal: None,
         stdin: false,
     };
