@@ -1,5 +1,5 @@
 //! Who goes first when the sandbox runs out of memory: commands before the agent. A command must not be
-//! able to change its place, so `/proc` cannot be written in a sandbox. The agent has its own entry open
+//! able to change its place, so it cannot write to `/proc`. The agent has its own entry open
 //! from before, and takes a command's place for the moment in which it starts one.
 
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 /// The place of every command.
 const COMMANDS: &[u8] = b"500";
 
-/// Empty where the place of commands is settled otherwise.
+/// Empty where it cannot be said.
 static OWN: OnceLock<Own> = OnceLock::new();
 
 #[derive(Debug)]

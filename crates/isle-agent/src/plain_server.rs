@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::family::{children, own_pid};
 use crate::fork_server::{LARGEST_REQUEST, Parts, answer, become_agent, join_cgroups, receive, send};
+use crate::kill_order;
 use crate::place::{self, Private};
 use crate::reap::signal_descriptor;
 
@@ -95,6 +96,9 @@ impl Server {
                     // SAFETY: SIG_IGN is a valid disposition for this signal.
                     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
                     let entered = process::enter(request, directories, go, &self.filter)?;
+                    if let Some(entry) = entered.kill_order {
+                        kill_order::settle(entry);
+                    }
                     place::settle(Private::new(request, directories.clone(), entered.command, entered.scope));
                     // All there is to tell follows from the kernel's version, which the daemon knows.
                     Ok((Some(entered.refusals), Vec::new()))

@@ -142,11 +142,12 @@ fn start_tagged(plan: &mut Plan) -> io::Result<Result<(i32, Tree), NotStarted>> 
 fn start_supervised(plan: &mut Plan, private: &Private) -> io::Result<Result<(i32, Tree), NotStarted>> {
     let [stdin, stdout, stderr] = plan.stdio;
     let keep = [stdin, stdout, stderr, private.command_rules()];
-    let started = supervise(&keep, private.run_scope(), || {
+    let start = || {
         let not_cloned =
             |error: io::Error| NotStarted { step: STEP_SETUP, errno: error.raw_os_error().unwrap_or(0) };
         run_cloned(plan, 0).map_err(not_cloned)?
-    })?;
+    };
+    let started = kill_order::as_command(|| supervise(&keep, private.run_scope(), start))?;
     Ok(started.map(|(pid, supervisor)| (pid, Tree::Supervised(supervisor))))
 }
 

@@ -77,7 +77,7 @@ pub fn enter(request: &MakeRequest, go: OwnedFd, network: network::State, recipe
     prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0).doing(|| "set no-new-privileges".into())?;
     // Its own entries of `/proc` are its own for the moment of opening one.
     prctl(libc::PR_SET_DUMPABLE, 1, 0).doing(|| "open the agent's entries".into())?;
-    let kill_order = File::options().read(true).write(true).open("/proc/self/oom_score_adj").ok();
+    let kill_order = open_kill_order();
     confine_files(&mut missing);
     let refusals = seccomp::install(&recipe.filter).doing(|| "install the system call filter".into())?;
     prctl(libc::PR_SET_DUMPABLE, 0, 0).doing(|| "close the agent's memory".into())?;
@@ -113,6 +113,11 @@ fn set_host_name() -> Step<()> {
     check(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) }.into())
         .map(drop)
         .doing(|| "set the host name".into())
+}
+
+/// This process's place in the kernel's order of killing. Without it nothing is lost but the order.
+pub(super) fn open_kill_order() -> Option<File> {
+    File::options().read(true).write(true).open("/proc/self/oom_score_adj").ok()
 }
 
 /// Limits that hold for every process of a sandbox whatever its cgroup says.

@@ -3,11 +3,11 @@
 //! else that leaves a process, and private directories are all that can be written.
 
 use std::ffi::{CStr, CString};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
 
-use super::container::{new_session, set_limits, wait_for_parent};
+use super::container::{new_session, open_kill_order, set_limits, wait_for_parent};
 use super::landlock::{Rights, Ruleset};
 use super::seccomp::{self, Instruction, Listener};
 use super::{SANDBOX_ID, privileges, template};
@@ -29,6 +29,8 @@ const KILL_ORDER: &str = "300";
 pub struct Entered {
     /// Where refused calls are heard of.
     pub refusals: Listener,
+    /// The agent's own place in the kernel's order of killing, opened while `/proc` can be written.
+    pub kill_order: Option<File>,
     /// What a command is confined to, on top of what the agent is: no `/proc`, no terminals but its own.
     pub command: Ruleset,
     /// Keeps the signals of one run inside that run; `None` where the kernel cannot.
@@ -45,8 +47,9 @@ pub fn enter(
 ) -> Step<Entered> {
     wait_for_parent(go)?;
     new_session()?;
-    // Inherited by every command. Without the right to say so nothing is lost but the order.
+    // Commands come before it. Without the right to say so nothing is lost but the order.
     fs::write("/proc/self/oom_score_adj", KILL_ORDER).ok();
+    let kill_order = open_kill_order();
     set_limits(request)?;
     become_sandbox_user(request)?;
     prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0).doing(|| "adopt orphans".into())?;
@@ -61,7 +64,7 @@ pub fn enter(
         .doing(|| "put the file rules in force".into())?;
     let refusals = seccomp::install(filter).doing(|| "install the system call filter".into())?;
     prctl(libc::PR_SET_DUMPABLE, 0, 0).doing(|| "close the agent's memory".into())?;
-    Ok(Entered { refusals, command, scope })
+    Ok(Entered { refusals, kill_order, command, scope })
 }
 
 /// As root: becomes a host id that belongs to this sandbox alone. Otherwise there is no other id to

@@ -32,9 +32,12 @@ fn a_deep_look_at_one_tier_prints_the_table_and_what_to_change() {
     let text = daemon.succeeds(&["doctor", "--deep", "--tier", "process"]);
     assert!(text.starts_with("ATTACK"), "{text}");
     assert!(!text.contains("tier container:"), "{text}");
-    for part in
-        ["fs.canary_read", "holds what its report claims", "open: ns.user, ns.pid", "→ use tier `container`"]
-    {
+    for part in [
+        "fs.canary_read",
+        "holds what its report claims",
+        "open: proc.exists, ns.user, ns.pid",
+        "→ use tier `container`",
+    ] {
         assert!(text.contains(part), "{part} is not in:\n{text}");
     }
 }

@@ -276,6 +276,7 @@ fn process(case: Case, host: &Host) -> Posture {
 fn process_command() -> Posture {
     posture(
         "
+        oom_score_adj: 500
         session: leads its own
         dumpable: yes
         SigBlk:
@@ -292,6 +293,7 @@ fn process_command() -> Posture {
 fn supervisor() -> Posture {
     posture(
         "
+        oom_score_adj: 500
         session: another's
         dumpable: no
         SigBlk: 14000

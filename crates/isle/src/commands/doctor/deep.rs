@@ -160,9 +160,8 @@ impl Range {
         client.call("write_files", json!({ "sandbox": sandbox, "files": [program] })).await?;
         let mut argv = vec!["/workspace/isle-probe".to_owned(), "attack".to_owned()];
         argv.extend(self.arguments.iter().cloned());
-        if let Some(watched) = watched(&containment) {
-            argv.push(format!("--skip={}", watched.join(",")));
-        }
+        let skipped = watched(&containment);
+        argv.push(format!("--skip={}", skipped.join(",")));
         let run = exec(client, sandbox, &argv).await?;
         let mut attacks: Vec<Attack> = run
             .stdout
@@ -171,7 +170,7 @@ impl Range {
             .filter_map(|line| Attack::new(&line.name, &line.verdict, line.seen))
             .collect();
         attacks.push(self.leave_something(client, sandbox).await?);
-        Ok(Judged::new(containment, attacks))
+        Ok(Judged::new(containment, skipped, attacks))
     }
 
     /// Whether a daemon started inside is gone when its command is; seen from here.
@@ -192,9 +191,9 @@ impl Range {
 
 /// Attacks that are not tried where their limit is only watched: the sandbox would be stopped, and its
 /// end would be waited for in vain.
-fn watched(containment: &Containment) -> Option<Vec<String>> {
-    let line = containment.guarantees.iter().find(|one| one.status == GuaranteeStatus::Watched)?;
-    Some(line.open.clone())
+fn watched(containment: &Containment) -> Vec<String> {
+    let lines = containment.guarantees.iter().filter(|one| one.status == GuaranteeStatus::Watched);
+    lines.flat_map(|line| line.open.iter().cloned()).collect()
 }
 
 /// Runs a program to its end; whatever that is, what it printed before counts.
