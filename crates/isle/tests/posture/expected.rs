@@ -204,7 +204,7 @@ fn container_agent(case: Case, host: &Host) -> Posture {
         descriptor 000: /dev/null
         descriptor 001: /dev/null
         descriptor 002: /dev/null
-        descriptor 003: /proc/1/oom_score_adj
+        descriptor 003: /proc/…/oom_score_adj
         descriptor 004: seccomp notify
         descriptor 005: eventpoll
         descriptor 006: eventfd
@@ -301,8 +301,8 @@ fn supervisor() -> Posture {
         descriptor 000: /dev/null
         descriptor 001: /dev/null
         descriptor 002: /dev/null
-        descriptor 005: signalfd
-        descriptor 016: socket
+        descriptor 003: signalfd
+        descriptor 017: socket
         exe: /memfd:isle-agent (deleted)
         environment:
         ",
@@ -319,16 +319,17 @@ fn process_agent(case: Case) -> Posture {
         descriptor 000: /dev/null
         descriptor 001: /dev/null
         descriptor 002: /dev/null
-        descriptor 003: landlock-ruleset
+        descriptor 003: /proc/…/oom_score_adj
         descriptor 004: landlock-ruleset
-        descriptor 005: seccomp notify
-        descriptor 006: eventpoll
-        descriptor 007: eventfd
-        descriptor 008: eventpoll
-        descriptor 009: signalfd
-        descriptor 010: pipe
-        descriptor 012: pipe
-        descriptor 015: socket
+        descriptor 005: landlock-ruleset
+        descriptor 006: seccomp notify
+        descriptor 007: eventpoll
+        descriptor 008: eventfd
+        descriptor 009: eventpoll
+        descriptor 010: signalfd
+        descriptor 011: pipe
+        descriptor 013: pipe
+        descriptor 016: socket
         descriptor 020: socket
         exe: /memfd:isle-agent (deleted)
         environment:

@@ -246,8 +246,13 @@ fn without_names(path: &str) -> String {
     }
 }
 
-/// A descriptor without the number of its pipe or socket.
+/// A descriptor without the number of its pipe, socket or process.
 fn shown(target: &str) -> String {
+    if let Some((number, entry)) = target.strip_prefix("/proc/").and_then(|rest| rest.split_once('/'))
+        && number.parse::<u32>().is_ok()
+    {
+        return format!("/proc/…/{entry}");
+    }
     match target.split_once(":[") {
         Some(("anon_inode", kind)) => kind.trim_end_matches(']').to_owned(),
         Some((kind, _)) => kind.to_owned(),

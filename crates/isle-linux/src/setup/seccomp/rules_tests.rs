@@ -97,7 +97,7 @@ fn model(policy: Policy, number: i64, arguments: [u64; 3]) -> u32 {
         libc::SYS_ioprio_set => says(!process || (first == 1 && second == 0), NOTIFY),
         number if calls::SYSTEM_V_IPC.contains(&number) => says(!process, NOTIFY),
         number if calls::REFUSED.contains(&number) => NOTIFY,
-        number if calls::ALLOWED.contains(&number) => ALLOW,
+        number if calls::ALLOWED.contains(&number) || calls::ALLOWED_BY_NUMBER.contains(&number) => ALLOW,
         _ => errno(libc::ENOSYS),
     }
 }
