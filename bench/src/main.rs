@@ -49,6 +49,8 @@ enum Section {
     Files,
     /// Memory of the daemon while a command prints gibibytes.
     Output,
+    /// Python and Node.js code, without a context and in one, beside the plain interpreters.
+    Code,
 }
 
 /// Measure an isle binary beside bare processes and other sandboxes

@@ -1,5 +1,6 @@
 //! The parts of the benchmark, one file each, and what they share.
 
+mod code;
 mod crowd;
 mod files;
 mod latency;
@@ -46,6 +47,7 @@ impl Bench {
             Section::Crowd => self.crowd(report),
             Section::Files => self.files(report),
             Section::Output => self.output(report),
+            Section::Code => self.code(report),
         }
     }
 

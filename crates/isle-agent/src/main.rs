@@ -1,6 +1,7 @@
 //! The program that becomes the first process of every sandbox. It is started once per daemon as
 //! the fork server; each sandbox is a clone of that one, set up and then serving as its agent.
 
+mod code;
 mod exceeded;
 mod family;
 mod files;

@@ -20,7 +20,7 @@ use tokio::time::Instant as Deadline;
 use crate::exceeded::exceeded;
 use crate::output::Channel;
 use crate::room;
-use crate::runs::{Run, RunState};
+use crate::runs::{Run, RunKind, RunState};
 use crate::serve::{Cell, Shared, output_frame};
 use crate::spawn::{self, ProgramIo, Spawned};
 use crate::tree;
@@ -32,13 +32,13 @@ const CHUNK: usize = 64 * 1024;
 const LINGER: Duration = Duration::from_millis(500);
 
 /// Towards the program.
-struct Input {
-    stdin: Option<AsyncFd<OwnedFd>>,
-    terminal: Option<Rc<AsyncFd<OwnedFd>>>,
+pub(crate) struct Input {
+    pub(crate) stdin: Option<AsyncFd<OwnedFd>>,
+    pub(crate) terminal: Option<Rc<AsyncFd<OwnedFd>>>,
 }
 
 /// From the program.
-enum Output {
+pub(crate) enum Output {
     Pipes { stdout: Option<AsyncFd<OwnedFd>>, stderr: Option<AsyncFd<OwnedFd>> },
     Terminal(Option<Rc<AsyncFd<OwnedFd>>>),
 }
@@ -127,6 +127,7 @@ fn register(
         started: Instant::now(),
         on_hangup: request.on_hangup,
         limits: spawn::limits(request.limits),
+        kind: RunKind::Asked,
         state: Cell::new(RunState::new(request.retain)),
         changed: tokio::sync::Notify::new(),
     });
@@ -135,7 +136,7 @@ fn register(
 }
 
 /// Serves one stream of a run: output and the end towards the host, input and control from it.
-async fn follow(
+pub(crate) async fn follow(
     stream: Stream,
     agent: Shared,
     run: Rc<Run>,
@@ -220,7 +221,16 @@ async fn send_output(mut writer: WriteHalf<Stream>, follower: &Follower) -> Resu
         match follower.next().await {
             Ok((channel, bytes)) => write_frame(&mut writer, &output_frame(channel, bytes)).await?,
             Err(ended) => {
-                write_message(&mut writer, &ExecEvent::Ended(Box::new(ended))).await?;
+                let (failed, report) = {
+                    let state = follower.run.state.borrow();
+                    (state.failed.clone(), state.report.clone().unwrap_or_default())
+                };
+                for start in (0..report.len()).step_by(CHUNK) {
+                    let chunk = report.slice(start..report.len().min(start + CHUNK));
+                    write_frame(&mut writer, &Frame::Data(chunk)).await?;
+                }
+                let last = failed.map_or_else(|| ExecEvent::Ended(Box::new(ended)), ExecEvent::Failed);
+                write_message(&mut writer, &last).await?;
                 writer.shutdown().await.ok();
                 return Ok(());
             }
@@ -290,7 +300,7 @@ async fn write_input(input: &mut Input, bytes: &[u8]) {
 }
 
 /// Writes everything; `false` when nobody reads any more.
-async fn write_all(target: &AsyncFd<OwnedFd>, mut bytes: &[u8]) -> bool {
+pub(crate) async fn write_all(target: &AsyncFd<OwnedFd>, mut bytes: &[u8]) -> bool {
     while !bytes.is_empty() {
         let Ok(mut ready) = target.writable().await else { return false };
         match ready.try_io(|inner| rustix::io::write(inner.get_ref(), bytes).map_err(Into::into)) {
@@ -319,7 +329,7 @@ async fn read_some(source: &AsyncFd<OwnedFd>) -> Bytes {
 }
 
 impl Output {
-    fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         match self {
             Self::Pipes { stdout, stderr } => stdout.is_some() || stderr.is_some(),
             Self::Terminal(master) => master.is_some(),
@@ -327,7 +337,7 @@ impl Output {
     }
 
     /// The next bytes of either output; closes the one that ended.
-    async fn read(&mut self) -> Option<(Channel, Bytes)> {
+    pub(crate) async fn read(&mut self) -> Option<(Channel, Bytes)> {
         match self {
             Self::Pipes { stdout, stderr } => {
                 let (channel, bytes) = tokio::select! {
@@ -390,14 +400,14 @@ async fn pump(agent: Shared, run: Rc<Run>, mut output: Output, deadline: Option<
     finish(&run, leftovers);
 }
 
-async fn expired(deadline: Option<Deadline>) {
+pub(crate) async fn expired(deadline: Option<Deadline>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline).await,
         None => std::future::pending().await,
     }
 }
 
-fn keep(run: &Run, chunk: Option<(Channel, Bytes)>) {
+pub(crate) fn keep(run: &Run, chunk: Option<(Channel, Bytes)>) {
     let Some((channel, bytes)) = chunk else { return };
     let mut state = run.state.borrow_mut();
     match channel {
@@ -411,7 +421,7 @@ fn keep(run: &Run, chunk: Option<(Channel, Bytes)>) {
 
 /// Reads what is still in the pipes. Someone else in the sandbox may have been handed an end, so
 /// there is a limit to the patience.
-async fn drain(run: &Run, output: &mut Output) {
+pub(crate) async fn drain(run: &Run, output: &mut Output) {
     let mut patience = Deadline::now() + LINGER;
     while output.is_open() {
         let mut changed = pin!(run.changed.notified());
@@ -434,7 +444,7 @@ async fn within<T>(deadline: Deadline, work: impl Future<Output = T>) -> Option<
     tokio::time::timeout_at(deadline, work).await.ok()
 }
 
-fn finish(run: &Run, leftovers: u32) {
+pub(crate) fn finish(run: &Run, leftovers: u32) {
     let mut state = run.state.borrow_mut();
     let Some(reaped) = state.exit else { return };
     let violations = state
@@ -455,6 +465,7 @@ fn finish(run: &Run, leftovers: u32) {
         full: room::full_after(reaped.exit),
         // A tree that was ended from outside was not ended by a limit.
         exceeded: if state.killed.is_none() { exceeded(&run.limits, &reaped) } else { None },
+        context: state.context,
     });
     run.changed.notify_waiters();
 }

@@ -2,10 +2,11 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Instant;
 
-use isle_wire::{Ended, Exit, OnHangup, RunLimits};
+use bytes::Bytes;
+use isle_wire::{ContextFate, Ended, Exit, Failure, OnHangup, RunLimits};
 use tokio::sync::Notify;
 
 use crate::output::{Fresh, Retained};
@@ -19,9 +20,19 @@ pub(crate) struct Run {
     pub(crate) started: Instant,
     pub(crate) on_hangup: OnHangup,
     pub(crate) limits: RunLimits,
+    pub(crate) kind: RunKind,
     pub(crate) state: RefCell<RunState>,
     /// Something in `state` changed.
     pub(crate) changed: Notify,
+}
+
+/// Whose a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RunKind {
+    /// The host's.
+    Asked,
+    /// The agent's own: an interpreter, in which calls of the host run.
+    Interpreter,
 }
 
 /// What changes about a run.
@@ -41,6 +52,14 @@ pub(crate) struct RunState {
     /// Someone asked for the end of the tree; `true` when it was the clock.
     pub(crate) killed: Option<bool>,
     pub(crate) refused: BTreeMap<i32, u64>,
+    /// Why it could not be started; set together with `ended`.
+    pub(crate) failed: Option<Failure>,
+    /// What an interpreter gave back beside output.
+    pub(crate) report: Option<Bytes>,
+    /// What became of the context it ran in.
+    pub(crate) context: Option<ContextFate>,
+    /// Of an interpreter: the call in it.
+    pub(crate) on_behalf: Weak<Run>,
 }
 
 /// What the kernel said about an ended process.
@@ -64,6 +83,10 @@ impl RunState {
             ended: None,
             killed: None,
             refused: BTreeMap::new(),
+            failed: None,
+            report: None,
+            context: None,
+            on_behalf: Weak::new(),
         }
     }
 
@@ -137,8 +160,15 @@ impl Runs {
         }
     }
 
-    /// Ids, and whether they have ended.
+    /// Drops an interpreter that is gone.
+    pub(crate) fn remove(&self, id: &str) {
+        self.by_id.borrow_mut().remove(id);
+    }
+
+    /// Ids of the host's, and whether they have ended.
     pub(crate) fn list(&self) -> Vec<(String, bool)> {
-        self.by_id.borrow().values().map(|run| (run.id.clone(), run.state.borrow().ended.is_some())).collect()
+        let runs = self.by_id.borrow();
+        let asked = runs.values().filter(|run| run.kind == RunKind::Asked);
+        asked.map(|run| (run.id.clone(), run.state.borrow().ended.is_some())).collect()
     }
 }

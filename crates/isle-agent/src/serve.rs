@@ -16,13 +16,15 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::LocalSet;
 
+use crate::code::{self, Interpreters};
 use crate::family::has_no_children;
-use crate::runs::Runs;
+use crate::runs::{RunKind, Runs};
 use crate::{files, place, reap, refusals, run, tree};
 
 /// What all streams share.
 pub(crate) struct Agent {
     pub(crate) runs: Runs,
+    pub(crate) code: Interpreters,
     missing: Vec<(String, String)>,
 }
 
@@ -40,7 +42,11 @@ pub(crate) fn serve_forever(
     };
     LocalSet::new().block_on(&runtime, async move {
         let Ok(reaper) = reap::Reaper::new() else { return };
-        let agent: Shared = Rc::new(Agent { runs: Runs::default(), missing: preamble.missing.clone() });
+        let agent: Shared = Rc::new(Agent {
+            runs: Runs::default(),
+            code: Interpreters::default(),
+            missing: preamble.missing.clone(),
+        });
         tokio::task::spawn_local(reaper.run(agent.clone()));
         if let Some(notifications) = notifications {
             tokio::task::spawn_local(refusals::answer(notifications, agent.clone()));
@@ -130,6 +136,9 @@ async fn operation(mut stream: Stream, agent: Shared) -> Result<(), isle_wire::F
         Request::List(request) => write_message(&mut stream, &files::list::list(&request)).await?,
         Request::Remove(request) => write_message(&mut stream, &files::remove::remove(&request)).await?,
         Request::Which(request) => write_message(&mut stream, &files::which(&request.names)).await?,
+        Request::Code(request) => return code::run(stream, agent, *request).await,
+        Request::Contexts => write_message(&mut stream, &code::list(&agent)).await?,
+        Request::Context(request) => write_message(&mut stream, &code::act(&agent, &request).await).await?,
         Request::Shutdown => leave(agent).await,
     }
     // Everything was sent; a clean end lets the host tell it from a broken one.
@@ -142,7 +151,14 @@ async fn end_runs(agent: &Shared) {
     if place::private().is_none() {
         return;
     }
-    while let Some(run) = agent.runs.living().into_iter().find(|run| run.state.borrow().exit.is_none()) {
+    // Interpreters first: the calls in them end with them.
+    let left = || {
+        let mut living = agent.runs.living();
+        living.retain(|run| run.state.borrow().exit.is_none());
+        living.into_iter().max_by_key(|run| run.kind == RunKind::Interpreter)
+    };
+    while let Some(run) = left() {
+        run.state.borrow_mut().killed.get_or_insert(false);
         tree::end(agent, &run).await;
     }
     while !has_no_children() {

@@ -39,6 +39,8 @@ struct Plan {
     user: GuestUser,
     limits: RunLimits,
     stdio: [RawFd; 3],
+    /// Becomes descriptor 3: how an interpreter speaks with the agent.
+    control: Option<RawFd>,
     terminal: bool,
     way: Way,
     /// Written by the child.
@@ -59,12 +61,20 @@ enum Way {
 /// Of the stack a child runs on until it executes its program.
 const STACK_BYTES: usize = 64 * 1024;
 
+/// The number of the descriptor an interpreter gets beside its input and output.
+const CONTROL: RawFd = 3;
+
 const STEP_SETUP: i32 = 1;
 const STEP_DIRECTORY: i32 = 2;
 const STEP_EXECUTE: i32 = 3;
 
 /// Starts the program of `request`.
 pub(crate) fn spawn(request: &ExecRequest) -> Result<Spawned, Failure> {
+    spawn_with(request, None)
+}
+
+/// Starts the program of `request` with one more descriptor, its third.
+pub(crate) fn spawn_with(request: &ExecRequest, control: Option<&OwnedFd>) -> Result<Spawned, Failure> {
     let other = |doing: &str| {
         let doing = doing.to_owned();
         move |error: io::Error| files::failure(&error, doing)
@@ -96,6 +106,7 @@ pub(crate) fn spawn(request: &ExecRequest) -> Result<Spawned, Failure> {
         user: request.user,
         limits: limits(request.limits),
         stdio: [theirs.0[0].as_raw_fd(), theirs.0[1].as_raw_fd(), theirs.0[2].as_raw_fd()],
+        control: control.map(AsRawFd::as_raw_fd),
         terminal: matches!(io, ProgramIo::Terminal { .. }),
         way: place::private().map_or(Way::Tagged, |private| Way::Confined(private.command_rules())),
         step: 0,
@@ -141,7 +152,8 @@ fn start_tagged(plan: &mut Plan) -> io::Result<Result<(i32, Tree), NotStarted>> 
 /// Starts the program as a child of a supervisor.
 fn start_supervised(plan: &mut Plan, private: &Private) -> io::Result<Result<(i32, Tree), NotStarted>> {
     let [stdin, stdout, stderr] = plan.stdio;
-    let keep = [stdin, stdout, stderr, private.command_rules()];
+    let mut keep = vec![stdin, stdout, stderr, private.command_rules()];
+    keep.extend(plan.control);
     let start = || {
         let not_cloned =
             |error: io::Error| NotStarted { step: STEP_SETUP, errno: error.raw_os_error().unwrap_or(0) };
@@ -353,7 +365,15 @@ fn prepare(plan: &mut Plan) -> Result<(), i32> {
                 must(libc::syscall(libc::SYS_setresuid, SANDBOX_ID, SANDBOX_ID, SANDBOX_ID))?;
             }
         }
-        must(libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0))?;
+        // Last, because everything above may still need what has that number.
+        let mut first_closed = CONTROL;
+        if let Some(control) = plan.control {
+            // A descriptor that is there already would stay marked as closing on exec.
+            must(libc::dup2(control, CONTROL).into())?;
+            must(libc::fcntl(CONTROL, libc::F_SETFD, 0).into())?;
+            first_closed += 1;
+        }
+        must(libc::syscall(libc::SYS_close_range, first_closed, u32::MAX, 0))?;
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
         must(libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()).into())

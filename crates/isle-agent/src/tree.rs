@@ -3,6 +3,7 @@
 //! hands to every descendant, double forks and new sessions included, and that nothing inside can
 //! take off. Without namespaces every run has a supervisor instead.
 
+use std::cell::RefCell;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::pin::pin;
@@ -12,18 +13,32 @@ use std::time::Duration;
 use isle_wire::Exit;
 
 use crate::family::{children, has_no_children, own_pid, parent};
-use crate::place;
-use crate::runs::{Reaped, Run};
+use crate::runs::{Reaped, Run, RunKind};
 use crate::serve::Shared;
 use crate::supervise::Supervisor;
+use crate::{code, place};
 
 /// How the processes of a run are known.
-#[derive(Debug)]
 pub(crate) enum Tree {
     /// By a tag each of them carries.
     Tagged(Tag),
     /// By whom they all descend from.
     Supervised(Supervisor),
+    /// A call in an interpreter.
+    Lodged(RefCell<Lodging>),
+}
+
+/// Where a call in an interpreter is.
+#[derive(Clone)]
+pub(crate) enum Lodging {
+    /// It waits for its turn, or for its process.
+    Waiting,
+    /// In an interpreter that is its own and ends with it.
+    Own(Rc<Run>),
+    /// In one that outlives it: a context.
+    Context(Rc<Run>),
+    /// In a child of a fork server, with this number.
+    Forked(i32),
 }
 
 impl Tree {
@@ -31,7 +46,22 @@ impl Tree {
     pub(crate) fn tag(&self) -> Option<Tag> {
         match self {
             Self::Tagged(tag) => Some(*tag),
-            Self::Supervised(_) => None,
+            Self::Supervised(_) | Self::Lodged(_) => None,
+        }
+    }
+
+    /// Where a call in an interpreter is.
+    pub(crate) fn lodging(&self) -> Option<Lodging> {
+        match self {
+            Self::Lodged(lodging) => Some(lodging.borrow().clone()),
+            Self::Tagged(_) | Self::Supervised(_) => None,
+        }
+    }
+
+    /// A call in an interpreter found its place.
+    pub(crate) fn lodge(&self, place: Lodging) {
+        if let Self::Lodged(lodging) = self {
+            lodging.replace(place);
         }
     }
 }
@@ -67,8 +97,18 @@ fn members(agent: &Shared, run: &Run, tag: Tag) -> Vec<i32> {
     processes()
         .into_iter()
         .filter(|&pid| !is_zombie(pid))
-        .filter(|&pid| tag_of(pid).map_or_else(|| others.is_empty(), |found| found == tag))
+        .filter(|&pid| nearest_tag(pid).map_or_else(|| others.is_empty(), |found| found == tag))
         .collect()
+}
+
+/// The tag of a process, or of the nearest one above it that can be looked at.
+fn nearest_tag(mut pid: i32) -> Option<Tag> {
+    loop {
+        if let Some(tag) = tag_of(pid) {
+            return Some(tag);
+        }
+        pid = parent(pid).filter(|&parent| parent > 1)?;
+    }
 }
 
 fn is_zombie(pid: i32) -> bool {
@@ -110,7 +150,9 @@ async fn end_tagged(agent: &Shared, run: &Run, tag: Tag) -> u32 {
 }
 
 fn other_tags(agent: &Shared, own: Tag) -> Vec<Tag> {
-    agent.runs.living().iter().filter_map(|run| run.tree.tag()).filter(|&tag| tag != own).collect()
+    // Interpreters live long: they must not keep a process that nobody claims alive.
+    let asked = agent.runs.living().into_iter().filter(|run| run.kind == RunKind::Asked);
+    asked.filter_map(|run| run.tree.tag()).filter(|&tag| tag != own).collect()
 }
 
 /// Ends every process of a run; returns when they are gone.
@@ -123,6 +165,7 @@ pub(crate) async fn end(agent: &Shared, run: &Run) {
             supervisor.end();
             gone(run).await;
         }
+        Tree::Lodged(_) => code::end(agent, run).await,
     }
 }
 
@@ -143,14 +186,25 @@ async fn gone(run: &Run) {
 pub(crate) async fn end_leftovers(agent: &Shared, run: &Run) -> u32 {
     match &run.tree {
         Tree::Tagged(tag) => {
-            // Being everyone's last parent, without a child the agent knows that nobody is left.
-            if has_no_children() {
+            // Being everyone's last parent, without a child of unknown descent the agent knows that
+            // nobody is left.
+            if has_no_children() || has_only_first_processes(agent) {
                 return 0;
             }
             end_tagged(agent, run, *tag).await
         }
         Tree::Supervised(_) => run.state.borrow().leftovers,
+        Tree::Lodged(_) => 0,
     }
+}
+
+/// Whether every child is the first process of a living run.
+fn has_only_first_processes(agent: &Shared) -> bool {
+    let children = children(own_pid());
+    let living = agent.runs.living();
+    let is_first = |pid: i32| living.iter().any(|run| run.pid == pid && run.state.borrow().exit.is_none());
+    // Of none, either `/proc` does not tell children or they have just gone.
+    !children.is_empty() && children.into_iter().all(is_first)
 }
 
 /// Signals every process of a run.
@@ -160,6 +214,7 @@ pub(crate) fn signal_all(agent: &Shared, run: &Run, signal: i32) {
             signal_tagged(agent, run, *tag, signal);
         }
         Tree::Supervised(supervisor) => supervisor.signal_all(signal),
+        Tree::Lodged(_) => code::signal_all(agent, run, signal),
     }
 }
 
@@ -171,6 +226,7 @@ pub(crate) fn signal_group(run: &Run, group: Option<i32>, signal: i32) {
             libc::kill(-group.unwrap_or(run.pid), signal);
         },
         Tree::Supervised(supervisor) => supervisor.signal_group(group, signal),
+        Tree::Lodged(_) => code::signal_group(run, signal),
     }
 }
 
@@ -183,6 +239,8 @@ pub(crate) fn note_end(agent: &Shared, run: &Run, reaped: Reaped) {
             // Killed with its run: by the kernel for lack of memory, or by the host.
             None => (Reaped { exit: Exit::Signal(libc::SIGKILL), ..reaped }, 0),
         },
+        // Has no process the agent could reap.
+        Tree::Lodged(_) => (reaped, 0),
     };
     {
         let mut state = run.state.borrow_mut();
@@ -208,10 +266,18 @@ pub(crate) fn end_strangers(agent: &Shared) {
 }
 
 /// The living run a process belongs to.
-pub(crate) fn run_of(agent: &Shared, mut pid: i32) -> Option<Rc<Run>> {
-    if place::private().is_none() {
-        return agent.runs.by_tag(tag_of(pid)?);
+pub(crate) fn run_of(agent: &Shared, pid: i32) -> Option<Rc<Run>> {
+    if let Some(call) = code::forked_call_of(agent, pid) {
+        return Some(call);
     }
+    let run =
+        if place::private().is_none() { agent.runs.by_tag(tag_of(pid)?)? } else { first_above(agent, pid)? };
+    // What happens in an interpreter happens to the call in it.
+    let call = run.state.borrow().on_behalf.upgrade();
+    Some(call.unwrap_or(run))
+}
+
+fn first_above(agent: &Shared, mut pid: i32) -> Option<Rc<Run>> {
     loop {
         if let Some(run) = agent.runs.by_pid(pid) {
             return Some(run);

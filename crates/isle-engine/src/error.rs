@@ -46,6 +46,7 @@ codes! {
     Forbidden "FORBIDDEN" 403 false "The caller may not do this, or came from an origin that may not.";
     SandboxNotFound "SANDBOX_NOT_FOUND" 404 false "There is no sandbox of that name.";
     RunNotFound "RUN_NOT_FOUND" 404 false "There is no run with that id.";
+    ContextNotFound "CONTEXT_NOT_FOUND" 404 false "The sandbox has no context of that name.";
     FileNotFound "FILE_NOT_FOUND" 404 false "There is no such file or directory in the sandbox.";
     OperationNotFound "OPERATION_NOT_FOUND" 404 false "There is no operation of that name.";
     IsDirectory "IS_DIRECTORY" 409 false "A directory stands where a file is due.";

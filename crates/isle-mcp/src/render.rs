@@ -11,12 +11,14 @@ use serde_json::{Map, Value};
 pub(crate) const ERROR_KEY: &str = "isle/error";
 
 /// A call that worked.
-pub(crate) fn success(output: Value) -> CallToolResult {
+pub(crate) fn success(mut output: Value) -> CallToolResult {
+    let pictures = take_pictures(&mut output);
     let text = match &output {
         Value::Object(fields) => run_text(fields).unwrap_or_else(|| output.to_string()),
         other => other.to_string(),
     };
-    let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
+    let blocks = std::iter::once(ContentBlock::text(text)).chain(pictures).collect();
+    let mut result = CallToolResult::success(blocks);
     result.structured_content = Some(output);
     result
 }
@@ -48,6 +50,7 @@ fn run_text(fields: &Map<String, Value>) -> Option<String> {
         text.push_str("[stderr]\n");
         push_block(&mut text, stderr);
     }
+    push_results(&mut text, fields);
     text.push('[');
     text.push_str(state);
     for (key, before, after) in
@@ -62,6 +65,12 @@ fn run_text(fields: &Map<String, Value>) -> Option<String> {
             text.push_str(&format!(", {words}: `logs` pages the rest"));
         }
     }
+    if let Some(context) = fields.get("context") {
+        text.push_str(&format!(", context {}", context["name"].as_str().unwrap_or_default()));
+        if let Some(state @ ("new" | "ended")) = context["state"].as_str() {
+            text.push_str(&format!(" ({state})"));
+        }
+    }
     text.push_str(&format!(", run_id {run_id}]"));
     if let Some(note) = text_of("note") {
         text.push('\n');
@@ -73,6 +82,37 @@ fn run_text(fields: &Map<String, Value>) -> Option<String> {
         }
     }
     Some(text)
+}
+
+/// Pictures of a run as blocks of their own: what a model can look at it need not read. In their
+/// place stays which block it is.
+fn take_pictures(output: &mut Value) -> Vec<ContentBlock> {
+    let mut blocks = Vec::new();
+    let results = output.get_mut("results").and_then(Value::as_array_mut);
+    for result in results.into_iter().flatten().filter_map(Value::as_object_mut) {
+        for (form, kind) in [("png", "image/png"), ("jpeg", "image/jpeg")] {
+            if let Some(Value::String(data)) = result.get_mut(form) {
+                let place = format!("image block {}", blocks.len() + 1);
+                blocks.push(ContentBlock::image(std::mem::replace(data, place), kind));
+            }
+        }
+    }
+    blocks
+}
+
+/// What code gave back: the best form of each result that is text.
+fn push_results(text: &mut String, fields: &Map<String, Value>) {
+    for result in fields.get("results").and_then(Value::as_array).into_iter().flatten() {
+        let form = |name: &str| result.get(name).and_then(Value::as_str);
+        let picture = form("png").or_else(|| form("jpeg"));
+        let shown = form("markdown").or_else(|| form("text")).unwrap_or_default();
+        match (form("kind"), picture) {
+            (Some("figure"), Some(picture)) => push_block(text, &format!("[figure: {picture}]")),
+            (_, Some(picture)) => push_block(text, &format!("{shown} [{picture}]")),
+            (Some("value"), None) => push_block(text, &format!("=> {shown}")),
+            (_, None) => push_block(text, shown),
+        }
+    }
 }
 
 fn push_block(text: &mut String, block: &str) {
@@ -104,6 +144,21 @@ mod tests {
             "out\n[stderr]\nerr\n[failed, exit 2, 7 ms, stdout cut: `logs` pages the rest, run_id run_1]\nwhat to do"
         );
         assert_eq!(result.structured_content, Some(run));
+    }
+
+    #[test]
+    fn a_picture_is_a_block_of_its_own_and_is_not_repeated_as_text() {
+        let run = json!({"run_id": "run_1", "sandbox": "default", "state": "completed", "exit_code": 0,
+            "stdout": "", "stderr": "", "duration_ms": 7, "context": {"name": "c", "state": "new"},
+            "results": [{"kind": "value", "text": "42"}, {"kind": "figure", "text": "<Figure>", "png": "aGk="}]});
+        let result = success(run);
+        assert_eq!(
+            text_of(&result),
+            "=> 42\n[figure: image block 1]\n[completed, exit 0, 7 ms, context c (new), run_id run_1]"
+        );
+        let image = result.content[1].as_image().unwrap();
+        assert_eq!((image.data.as_str(), image.mime_type.as_str()), ("aGk=", "image/png"));
+        assert_eq!(result.structured_content.unwrap()["results"][1]["png"], "image block 1");
     }
 
     #[test]

@@ -4,17 +4,25 @@
 //! cancelling is resetting a stream and flow control comes with it. On a stream travel
 //! [`Frame`]s: CBOR messages and raw bulk bytes. Nothing else lives here: no policy, no state.
 
+mod code;
 mod frame;
 mod message;
 mod mux;
 
+pub use code::{
+    CodeLanguage, CodeRequest, CodeSource, ContextAction, ContextEntry, ContextFate, ContextList,
+    ContextRequest,
+};
 pub use frame::{Frame, FrameError, MAX_FRAME, read_frame, write_frame, write_message};
 pub use message::*;
 pub use mux::{Incoming, Mux, MuxError, Side, Stream};
 
 /// The generation of the protocol this crate speaks. An agent in a living sandbox is frozen,
 /// so it is the host that adapts: it may talk to any generation from [`OLDEST_GENERATION`] on.
-pub const GENERATION: u32 = 1;
+pub const GENERATION: u32 = 2;
+
+/// The first generation whose agents run code in interpreters they keep.
+pub const CODE_GENERATION: u32 = 2;
 
 /// The oldest agent generation the host still talks to.
 pub const OLDEST_GENERATION: u32 = 1;

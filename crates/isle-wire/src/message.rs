@@ -5,6 +5,8 @@
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 
+use crate::code::{CodeRequest, ContextFate, ContextRequest};
+
 /// First message on every stream, from host to agent: what this stream is for.
 #[derive(Debug, Clone, Encode, Decode)]
 pub enum Request {
@@ -48,6 +50,16 @@ pub enum Request {
     /// End the sandbox: every process dies with the agent. No answer but the end of the connection.
     #[n(12)]
     Shutdown,
+    /// Run code in an interpreter the agent keeps warm, or in a context. Since generation 2. Goes on as
+    /// [`Request::Exec`] does; the report of the interpreter comes as data frames before the end.
+    #[n(13)]
+    Code(#[n(0)] Box<CodeRequest>),
+    /// Which contexts are there? Answered with [`ContextList`]. Since generation 2.
+    #[n(14)]
+    Contexts,
+    /// Do something to a context. Answered with [`Reply`]. Since generation 2.
+    #[n(15)]
+    Context(#[n(0)] ContextRequest),
 }
 
 /// Opens a connection.
@@ -307,6 +319,9 @@ pub struct Ended {
     /// The limit of [`RunLimits`] that ended it, if one did.
     #[n(10)]
     pub exceeded: Option<Exceeded>,
+    /// What became of the context it ran in. Since generation 2.
+    #[n(11)]
+    pub context: Option<ContextFate>,
 }
 
 /// Something of a sandbox that has no room left.

@@ -48,6 +48,10 @@ pub(crate) enum Command {
     Exec(ExecArguments),
     /// Open a shell in a named sandbox
     Shell(ShellArguments),
+    /// Run code in a named sandbox and show what it gives back; with --context it remembers
+    Code(CodeArguments),
+    /// List the contexts of a sandbox, or interrupt, restart or remove one
+    Contexts(ContextsArguments),
     /// List sandboxes
     Ls,
     /// Show a sandbox, or the daemon and everything in it
@@ -179,6 +183,50 @@ pub(crate) struct ShellArguments {
     /// If the sandbox has to be made: accept less than its tier promises where this host cannot enforce it
     #[arg(long)]
     pub(crate) allow_downgrade: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CodeArguments {
+    /// The sandbox
+    pub(crate) name: String,
+    /// The interpreter that remembers, made on first use; without one nothing stays
+    #[arg(long, short, value_name = "CONTEXT")]
+    pub(crate) context: Option<String>,
+    /// python, node or shell; that of the context, or detected, when left out
+    #[arg(long, value_name = "LANGUAGE")]
+    pub(crate) lang: Option<String>,
+    /// End the call after this time, such as 30s
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) timeout: Option<String>,
+    /// Set a variable
+    #[arg(long, short, value_name = "NAME=VALUE")]
+    pub(crate) env: Vec<String>,
+    /// Working directory, absolute in the sandbox
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<String>,
+    /// As whom: sandbox or root
+    #[arg(long)]
+    pub(crate) user: Option<String>,
+    /// Write pictures to this directory instead of only naming them
+    #[arg(long, value_name = "DIR")]
+    pub(crate) pictures: Option<PathBuf>,
+    /// The code; read from standard input when left out
+    pub(crate) code: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ContextsArguments {
+    /// The sandbox
+    pub(crate) name: String,
+    /// Interrupt what runs in this context; it lives on
+    #[arg(long, value_name = "CONTEXT", group = "what")]
+    pub(crate) interrupt: Option<String>,
+    /// Start this context anew; files stay
+    #[arg(long, value_name = "CONTEXT", group = "what")]
+    pub(crate) restart: Option<String>,
+    /// Remove this context
+    #[arg(long, value_name = "CONTEXT", group = "what")]
+    pub(crate) remove: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -50,6 +50,14 @@ pub(crate) fn file_error(failure: &Failure, path: &str) -> Error {
 pub(crate) fn exec_error(failure: &Failure, program: &str) -> Error {
     let about_directory = ["enter ", "make "].iter().any(|step| failure.doing.starts_with(step));
     let error = match failure.kind {
+        FailureKind::Denied if failure.doing.starts_with("use context ") => {
+            Error::new(Code::InvalidArgument, "the context has another language or runs as another user")
+                .next("leave `language` and `user` out to take the context's own, or choose another context")
+        }
+        FailureKind::NoProcesses if failure.doing.ends_with(" contexts") => {
+            Error::new(Code::LimitReached, "the sandbox has as many contexts as it may have")
+                .next("remove those that are no longer needed with `remove_context`")
+        }
         FailureKind::NotFound | FailureKind::NotDirectory if about_directory => {
             Error::new(Code::FileNotFound, "the working directory does not exist in the sandbox")
                 .next("make it first, or leave cwd out to start in /workspace")

@@ -8,13 +8,14 @@ mod files;
 use std::time::Duration;
 
 use isle_wire::{
-    Frame, FrameError, GENERATION, GuestUser, Hello, Mux, OLDEST_GENERATION, PathRequest, Reply, Request,
-    RunEntry, RunList, RunRef, Side, SignalRequest, Stream, Welcome, WhichRequest, read_frame, write_message,
+    CODE_GENERATION, ContextAction, ContextEntry, ContextList, ContextRequest, FailureKind, Frame,
+    FrameError, GENERATION, GuestUser, Hello, Mux, OLDEST_GENERATION, PathRequest, Reply, Request, RunEntry,
+    RunList, RunRef, Side, SignalRequest, Stream, Welcome, WhichRequest, read_frame, write_message,
 };
 
 use crate::backend::Link;
 use crate::error::{Code, Error, Result};
-use crate::values::{GuestPath, Place};
+use crate::values::{ContextName, GuestPath, Place};
 
 pub(crate) use exec::{ExecInput, ExecSignal, forward_input};
 pub(crate) use failure::{exec_error, file_error};
@@ -27,6 +28,7 @@ const GREETING: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone)]
 pub(crate) struct AgentClient {
     mux: Mux,
+    generation: u32,
 }
 
 impl AgentClient {
@@ -42,7 +44,7 @@ impl AgentClient {
             driver.await;
             closed();
         });
-        let client = Self { mux };
+        let mut client = Self { mux, generation: OLDEST_GENERATION };
         let welcome = match welcome {
             Some(welcome) => welcome,
             None => client.greet().await?,
@@ -57,7 +59,13 @@ impl AgentClient {
             )
             .next("destroy the sandbox (its workspace stays) or run the version of Isle that made it"));
         }
+        client.generation = welcome.generation;
         Ok((client, welcome))
+    }
+
+    /// Whether it can keep interpreters. An agent never changes, so one of an earlier version cannot.
+    pub(crate) fn keeps_interpreters(&self) -> bool {
+        self.generation >= CODE_GENERATION
     }
 
     async fn greet(&self) -> Result<Welcome> {
@@ -111,6 +119,33 @@ impl AgentClient {
     /// Lets the agent drop the output of a run whose end is recorded.
     pub(crate) async fn forget(&self, run: &str) -> Result<()> {
         self.ask(&Request::Forget(RunRef { run: run.to_owned() })).await.map(drop)
+    }
+
+    /// The contexts in the sandbox.
+    pub(crate) async fn contexts(&self) -> Result<Vec<ContextEntry>> {
+        if !self.keeps_interpreters() {
+            return Ok(Vec::new());
+        }
+        let mut stream = self.request(&Request::Contexts).await?;
+        Ok(answer::<ContextList>(&mut stream).await?.contexts)
+    }
+
+    /// Does something to a context.
+    pub(crate) async fn act_on_context(&self, name: &ContextName, action: ContextAction) -> Result<()> {
+        let missing = || {
+            Error::new(Code::ContextNotFound, format!("there is no context {name} in the sandbox"))
+                .next("`list_contexts` shows those there are; run_code with `context` makes one")
+        };
+        if !self.keeps_interpreters() {
+            return Err(missing());
+        }
+        let request = ContextRequest { name: name.to_string(), action };
+        match self.ask(&Request::Context(request)).await? {
+            Reply::Done => Ok(()),
+            Reply::Failed(failure) if failure.kind == FailureKind::NoSuchRun => Err(missing()),
+            Reply::Failed(failure) => Err(file_error(&failure, "the context")),
+            other => Err(unexpected(&other)),
+        }
     }
 
     /// The first of `names` that exists on the standard path.

@@ -134,8 +134,12 @@ fn program(command: Command) -> Program {
     match command {
         Command::Shell(text) => Program::Shell(text),
         Command::Argv(argv) => Program::Argv(argv),
-        Command::Code { language, code } => {
-            Program::Code { language, source: CodeSource::Text(code), args: Vec::new(), restricted: false }
-        }
+        Command::Code { language, code } => Program::Code {
+            language,
+            source: CodeSource::Text(code),
+            args: Vec::new(),
+            restricted: false,
+            context: None,
+        },
     }
 }

@@ -16,6 +16,7 @@ use crate::values::reading::take_refused;
 
 mod audit;
 mod audit_verify;
+mod contexts;
 mod create;
 mod destroy;
 mod exec;
@@ -28,6 +29,7 @@ mod list_files;
 mod logs;
 mod read_file;
 mod remove_file;
+mod rich;
 mod run;
 mod run_code;
 mod runtimes;
@@ -65,6 +67,8 @@ pub struct Route {
 pub enum Toolset {
     /// On by default.
     Core,
+    /// Interpreters that remember, looked after.
+    Contexts,
     /// Not an MCP tool.
     None,
 }
@@ -249,6 +253,10 @@ fn standard() -> Vec<Entry> {
         Entry::of::<run::RunOnce>(),
         Entry::of::<create::Create>(),
         Entry::of::<list::List>(),
+        Entry::of::<contexts::ListContexts>(),
+        Entry::of::<contexts::InterruptContext>(),
+        Entry::of::<contexts::RestartContext>(),
+        Entry::of::<contexts::RemoveContext>(),
         Entry::of::<stat_file::StatFile>(),
         Entry::of::<remove_file::RemoveFile>(),
         Entry::of::<audit::Audit>(),

@@ -79,8 +79,13 @@ impl Operation for RunOnce {
         let (kind, program) = match input.code {
             Some(code) if input.command.is_none() && input.argv.as_ref().is_none_or(Vec::is_empty) => {
                 let source = CodeSource::Text(code);
-                let code =
-                    Program::Code { language: input.language, source, args: Vec::new(), restricted: false };
+                let code = Program::Code {
+                    language: input.language,
+                    source,
+                    args: Vec::new(),
+                    restricted: false,
+                    context: None,
+                };
                 (RunKind::RunCode, code)
             }
             Some(_) => {

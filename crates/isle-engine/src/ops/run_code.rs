@@ -10,7 +10,7 @@ use crate::context::CallContext;
 use crate::engine::Engine;
 use crate::error::{Code, Error, Result};
 use crate::run::{CodeSource, Program, RunKind, RunLimits};
-use crate::values::{ByteSize, GuestPath, SandboxName, Span};
+use crate::values::{ByteSize, ContextName, GuestPath, SandboxName, Span};
 
 pub(super) struct RunCode;
 
@@ -22,7 +22,7 @@ pub(super) struct Input {
     code: Option<String>,
     /// File in the sandbox to run.
     path: Option<GuestPath>,
-    /// python, node or shell; detected when left out.
+    /// python, node or shell; else detected.
     language: Option<String>,
     /// Arguments of the code.
     args: Option<Vec<String>>,
@@ -36,6 +36,8 @@ pub(super) struct Input {
     output_limit: Option<ByteSize>,
     /// Shell only: no cd, no redirects, no paths.
     restricted: Option<bool>,
+    /// Keeps variables and cwd under this name.
+    context: Option<ContextName>,
 }
 
 impl Operation for RunCode {
@@ -43,8 +45,7 @@ impl Operation for RunCode {
     type Output = RunResult;
     const NAME: &'static str = "run_code";
     const TITLE: &'static str = "Run code";
-    const DESCRIPTION: &'static str =
-        "Run Python, Node or shell code in a sandbox, by text or by file. Other arguments as in exec.";
+    const DESCRIPTION: &'static str = "Run Python, Node or shell code, by text or file; values, tables and figures come back. With context, variables stay. Other arguments as in exec.";
     const ROUTE: Route = Route { method: Method::Post, path: "/sandboxes/{sandbox}/code" };
     const TOOLSET: Toolset = Toolset::Core;
     const EFFECT: Effect = Effect::Changes;
@@ -58,6 +59,7 @@ impl Operation for RunCode {
                 source: source(input.code, input.path)?,
                 args: input.args.unwrap_or_default(),
                 restricted: input.restricted.unwrap_or(false),
+                context: input.context,
             },
             cwd: input.cwd,
             env: input.env,

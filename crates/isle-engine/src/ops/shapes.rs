@@ -9,6 +9,8 @@ use serde_json::{Map, Value, json};
 use crate::backend::Tier;
 use crate::values::{RunId, SandboxName};
 
+pub use super::rich::{CodeError, ContextState, ContextUse, RichKind, RichResult, TableData, TracebackFrame};
+
 /// The schema of a type in the dialect every client reads: draft 2020-12, everything inline, no
 /// `format` (clients warn about `uint64` and its like), no title.
 #[must_use]
@@ -217,6 +219,15 @@ pub struct RunResult {
     /// Why it ended so, and what to do, when there is something to say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// The context code ran in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<ContextUse>,
+    /// What code gave back: the value of its last expression, what it displayed, what it drew.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub results: Vec<RichResult>,
+    /// The exception that ended code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<CodeError>,
 }
 
 /// A limit that a run ran into.

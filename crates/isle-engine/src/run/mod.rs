@@ -12,13 +12,14 @@ mod own_limits;
 mod plan;
 mod program;
 mod pump;
+mod report;
 mod result;
 mod runs;
 mod start;
 mod wait;
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use tokio::sync::watch;
@@ -26,7 +27,7 @@ use tokio::sync::watch;
 use crate::error::Error;
 use crate::ops::shapes::{LimitHit, RunState, ViolationShape};
 use crate::sandbox::Sandbox;
-use crate::values::{ByteSize, RunId, SandboxName, Span};
+use crate::values::{ByteSize, ContextName, RunId, SandboxName, Span};
 use events::{EventLog, Happened, StreamName};
 use output::{KeptOutput, OutputBuffer};
 
@@ -36,6 +37,7 @@ pub(crate) use outcome::lost_note;
 pub use own_limits::RunLimits;
 pub(crate) use plan::{CodeSource, Input, Patience, Place, Plan, Program, RunKind};
 pub(crate) use pump::{Job, SESSION_DEPTH};
+pub(crate) use report::CodeOutcome;
 pub(crate) use result::{Held, RunSnapshot, answer_budget};
 pub(crate) use runs::Runs;
 pub(crate) use wait::OnCancel;
@@ -76,6 +78,8 @@ pub(crate) struct Finish {
     pub(crate) note: Option<String>,
     /// Why it could not be started, when that is what happened.
     pub(crate) error: Option<Error>,
+    /// What code gave back beside its output.
+    pub(crate) code: Option<Arc<CodeOutcome>>,
 }
 
 /// A run that is going on, or ended a moment ago.
@@ -92,6 +96,7 @@ pub(crate) struct Run {
     pub(crate) limits: RunLimits,
     started: Instant,
     ending: AtomicU8,
+    context: OnceLock<ContextName>,
     live: Mutex<Live>,
     /// Set once, at the end.
     finish: watch::Sender<Option<Arc<Finish>>>,
@@ -104,6 +109,8 @@ struct Live {
     stdout: OutputBuffer,
     stderr: OutputBuffer,
     log: EventLog,
+    /// What an interpreter reports, as it arrives.
+    report: Vec<u8>,
 }
 
 impl Run {
@@ -127,10 +134,12 @@ impl Run {
             limits: RunLimits::default(),
             started: Instant::now(),
             ending: AtomicU8::new(Ending::Own as u8),
+            context: OnceLock::new(),
             live: Mutex::new(Live {
                 stdout: OutputBuffer::new(cap),
                 stderr: OutputBuffer::new(cap),
                 log: EventLog::default(),
+                report: Vec::new(),
             }),
             finish: watch::Sender::new(None),
             newest: watch::Sender::new(0),
@@ -173,8 +182,18 @@ impl Run {
 
     /// Bytes of output in memory.
     fn held_bytes(&self) -> usize {
+        let reported =
+            self.finish().and_then(|finish| finish.code.as_ref().map(|code| code.bytes)).unwrap_or(0);
         let live = crate::lock(&self.live);
-        live.stdout.held() + live.stderr.held() + live.log.held()
+        live.stdout.held() + live.stderr.held() + live.log.held() + reported
+    }
+
+    /// Says in which context it runs.
+    fn set_context(&self, context: Option<ContextName>) {
+        if let Some(context) = context {
+            // Said once, before it starts.
+            self.context.set(context).ok();
+        }
     }
 
     /// Bytes of each output so far: standard output, standard error.

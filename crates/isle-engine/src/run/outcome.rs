@@ -105,10 +105,11 @@ fn ended_finish(run: &Run, ended: &Ended, happenings: Happenings) -> Finish {
         limits_hit,
         note: (!notes.is_empty()).then(|| notes.join("; ")),
         error: None,
+        code: None,
     }
 }
 
-fn timed_out_note(run: &Run) -> String {
+pub(super) fn timed_out_note(run: &Run) -> String {
     match run.timeout {
         Some(timeout) => format!(
             "its time of {timeout} was up and the whole tree was ended; raise `timeout`, or split the work"
@@ -177,6 +178,7 @@ fn unknown(run: &Run, state: RunState) -> Finish {
         limits_hit: Vec::new(),
         note: None,
         error: None,
+        code: None,
     }
 }
 

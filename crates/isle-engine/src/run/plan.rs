@@ -8,7 +8,7 @@ use super::RunLimits;
 use crate::agent::ExecSignal;
 use crate::engine::SessionEvent;
 use crate::sandbox::Settings;
-use crate::values::{GuestPath, SandboxName, Span};
+use crate::values::{ContextName, GuestPath, SandboxName, Span};
 
 /// Which call made a run, for its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +77,8 @@ pub(crate) enum Program {
         args: Vec<String>,
         /// A shell that may not change directory, redirect or name paths.
         restricted: bool,
+        /// The context it runs in.
+        context: Option<ContextName>,
     },
 }
 

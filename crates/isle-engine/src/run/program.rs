@@ -2,17 +2,21 @@
 //! name nobody else has, because one argument cannot be longer than 128 KiB.
 
 use bytes::Bytes;
-use isle_wire::GuestUser;
+use isle_wire::{CodeLanguage, GuestUser};
 use minicbor::bytes::ByteVec;
 
-use super::plan::{CodeSource, Plan, Program};
+use super::own_limits::RunLimits;
+use super::plan::{CodeSource, Input, Patience, Place, Plan, Program};
 use crate::agent::FileToWrite;
 use crate::error::{Code, Error, Result};
 use crate::sandbox::Sandbox;
-use crate::values::{GuestPath, RunId};
+use crate::values::{ContextName, GuestPath, RunId};
 
 /// Text longer than this does not travel as an argument.
 const LONGEST_ARGUMENT: usize = 100_000;
+
+/// Text longer than this does not travel in one message.
+const LONGEST_MESSAGE: usize = 512 * 1024;
 
 /// A language Isle runs code in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +46,30 @@ impl Language {
             Self::Python => ("python", &["python3", "python"]),
             Self::Node => ("node", &["node", "nodejs"]),
             Self::Shell => ("shell", &["bash", "sh"]),
+        }
+    }
+
+    fn ending(self) -> &'static str {
+        match self {
+            Self::Python => "py",
+            Self::Node => "js",
+            Self::Shell => "sh",
+        }
+    }
+
+    fn in_context(self) -> CodeLanguage {
+        match self {
+            Self::Python => CodeLanguage::Python,
+            Self::Node => CodeLanguage::Node,
+            Self::Shell => CodeLanguage::Shell,
+        }
+    }
+
+    fn of_context(language: CodeLanguage) -> Self {
+        match language {
+            CodeLanguage::Python => Self::Python,
+            CodeLanguage::Node => Self::Node,
+            CodeLanguage::Shell => Self::Shell,
         }
     }
 
@@ -108,6 +136,17 @@ pub(super) struct Resolved {
     pub(super) remove_after: Option<GuestPath>,
     /// The language whose interpreter this is.
     pub(super) language: Option<Language>,
+    /// Code for an interpreter the agent keeps; `argv` is then the interpreter alone.
+    pub(super) code: Option<KeptCode>,
+}
+
+/// Code for an interpreter the agent keeps.
+#[derive(Debug)]
+pub(super) struct KeptCode {
+    pub(super) language: CodeLanguage,
+    pub(super) source: isle_wire::CodeSource,
+    pub(super) args: Vec<ByteVec>,
+    pub(super) context: Option<ContextName>,
 }
 
 /// Finds the program of a plan in the sandbox.
@@ -118,6 +157,7 @@ pub(super) async fn resolve(sandbox: &Sandbox, plan: &Plan, run: &RunId) -> Resu
             named: argv.first().cloned().unwrap_or_default(),
             remove_after: None,
             language: None,
+            code: None,
         }),
         Program::Shell(text) => {
             let shell = match find(sandbox, Language::Shell).await? {
@@ -133,10 +173,19 @@ pub(super) async fn resolve(sandbox: &Sandbox, plan: &Plan, run: &RunId) -> Resu
                 argv.extend([b"-c".to_vec(), text.clone().into_bytes()]);
                 None
             };
-            Ok(Resolved { argv: words(argv), named: "the shell".into(), remove_after, language: None })
+            Ok(Resolved {
+                argv: words(argv),
+                named: "the shell".into(),
+                remove_after,
+                language: None,
+                code: None,
+            })
         }
-        Program::Code { language, source, args, restricted } => {
-            let language = language_of(language.as_deref(), source)?;
+        Program::Code { language, source, args, restricted, context } => {
+            let language = match (language, context) {
+                (None, Some(context)) => language_in(sandbox, context, source).await?,
+                (language, _) => language_of(language.as_deref(), source)?,
+            };
             if *restricted && language != Language::Shell {
                 return Err(Error::new(Code::InvalidArgument, "restricted is for shell code only")
                     .next("leave restricted out, or set language to shell"));
@@ -146,6 +195,15 @@ pub(super) async fn resolve(sandbox: &Sandbox, plan: &Plan, run: &RunId) -> Resu
                 find(sandbox, language).await?.ok_or_else(|| no_interpreter(sandbox, name, candidates))?;
             if *restricted && !interpreter.ends_with(b"bash") {
                 return Err(no_interpreter(sandbox, "restricted shell", &["bash"]));
+            }
+            if let Some(context) = context {
+                check_context(sandbox, plan, context, *restricted)?;
+                if language == Language::Shell && !interpreter.ends_with(b"bash") {
+                    return Err(no_interpreter(sandbox, "a shell that remembers", &["bash"]));
+                }
+            }
+            if is_kept(sandbox, plan, language, *restricted, context.is_some())? {
+                return keep(sandbox, plan, run, language, interpreter, source, args, context.clone()).await;
             }
             let mut argv = vec![interpreter];
             if *restricted {
@@ -158,12 +216,7 @@ pub(super) async fn resolve(sandbox: &Sandbox, plan: &Plan, run: &RunId) -> Resu
                     argv.push(path.absolute().into_bytes());
                 }
                 CodeSource::Text(code) if code.len() > LONGEST_ARGUMENT => {
-                    let ending = match language {
-                        Language::Python => "py",
-                        Language::Node => "js",
-                        Language::Shell => "sh",
-                    };
-                    let path = place(sandbox, plan.user, run, ending, code).await?;
+                    let path = place(sandbox, plan.user, run, language.ending(), code).await?;
                     argv.push(path.as_str().into());
                     remove_after = Some(path);
                 }
@@ -182,9 +235,101 @@ pub(super) async fn resolve(sandbox: &Sandbox, plan: &Plan, run: &RunId) -> Resu
                 }
             }
             argv.extend(args.iter().map(|word| word.clone().into_bytes()));
-            Ok(Resolved { argv: words(argv), named: name.into(), remove_after, language: Some(language) })
+            Ok(Resolved {
+                argv: words(argv),
+                named: name.into(),
+                remove_after,
+                language: Some(language),
+                code: None,
+            })
         }
     }
+}
+
+/// Whether the agent runs this in an interpreter it keeps. What has no use of that, or an agent of an
+/// earlier version, starts the interpreter as any program.
+fn is_kept(
+    sandbox: &Sandbox,
+    plan: &Plan,
+    language: Language,
+    restricted: bool,
+    in_context: bool,
+) -> Result<bool> {
+    let asked_by_call = matches!(plan.place, Place::Named(_)) && matches!(plan.patience, Patience::GoOn);
+    // A shell starts as quickly as it could be woken.
+    let gains = in_context || language != Language::Shell;
+    Ok(asked_by_call && gains && !restricted && sandbox.agent()?.keeps_interpreters())
+}
+
+fn check_context(sandbox: &Sandbox, plan: &Plan, context: &ContextName, restricted: bool) -> Result<()> {
+    let refuse = |why: &str, next: &str| Err(Error::new(Code::InvalidArgument, why).next(next));
+    if restricted {
+        return refuse("a restricted shell keeps nothing", "leave out `context` or `restricted`");
+    }
+    if plan.limits != RunLimits::default() {
+        return refuse(
+            "limits of one run cannot be set on an interpreter that is there already",
+            "leave `limits` or `context` out; the limits of the sandbox always hold",
+        );
+    }
+    if !matches!(plan.input, Input::Null) {
+        return refuse(
+            "code in a context has no standard input",
+            "write the input to a file and read that, or leave `context` out",
+        );
+    }
+    if !sandbox.agent()?.keeps_interpreters() {
+        let message = format!("the sandbox was made by an earlier version and cannot keep context {context}");
+        return Err(Error::new(Code::VersionMismatch, message)
+            .next("destroy the sandbox (its workspace stays); the next call makes it anew"));
+    }
+    Ok(())
+}
+
+/// The language of a context that is there, or what the code looks like.
+async fn language_in(sandbox: &Sandbox, context: &ContextName, source: &CodeSource) -> Result<Language> {
+    let contexts = sandbox.agent()?.contexts().await?;
+    match contexts.iter().find(|entry| entry.name == context.as_str()) {
+        Some(entry) => Ok(Language::of_context(entry.language)),
+        None => language_of(None, source),
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "all of them are parts of one piece of code")]
+async fn keep(
+    sandbox: &Sandbox,
+    plan: &Plan,
+    run: &RunId,
+    language: Language,
+    interpreter: Vec<u8>,
+    source: &CodeSource,
+    args: &[String],
+    context: Option<ContextName>,
+) -> Result<Resolved> {
+    let (name, _) = language.candidates();
+    let mut remove_after = None;
+    let source = match source {
+        CodeSource::File(path) => {
+            sandbox.agent()?.stat(path, plan.user).await?;
+            isle_wire::CodeSource::File(path.absolute().into_bytes().into())
+        }
+        CodeSource::Text(code) if code.len() > LONGEST_MESSAGE => {
+            let path = place(sandbox, plan.user, run, language.ending(), code).await?;
+            let file = isle_wire::CodeSource::File(path.as_str().as_bytes().to_vec().into());
+            remove_after = Some(path);
+            file
+        }
+        CodeSource::Text(code) => isle_wire::CodeSource::Text(code.clone().into_bytes().into()),
+    };
+    let args = args.iter().map(|word| word.clone().into_bytes().into()).collect();
+    let code = KeptCode { language: language.in_context(), source, args, context };
+    Ok(Resolved {
+        argv: words(vec![interpreter]),
+        named: name.into(),
+        remove_after,
+        language: Some(language),
+        code: Some(code),
+    })
 }
 
 /// The language, from its name, the file's ending, or the code.

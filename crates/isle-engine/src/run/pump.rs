@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::OptionFuture;
 use isle_fail::Point;
-use isle_wire::{ExecEvent, ExecRequest, Frame, FrameError, Request, Stream, read_frame, write_message};
+use isle_wire::{ExecEvent, Frame, FrameError, Request, Stream, read_frame, write_message};
 use tokio::io::{AsyncRead, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -16,7 +16,7 @@ use super::events::StreamName;
 use super::limits::{Counters, Happenings};
 use super::outcome::{End, classify};
 use super::program::Language;
-use super::{Ending, Run};
+use super::{Ending, Run, report};
 use crate::agent::{ExecInput, broken, forward_input, gone};
 use crate::engine::{Inner, SessionEvent};
 use crate::error::Error;
@@ -43,7 +43,7 @@ pub(crate) struct Job {
     pub(crate) passage: Validated,
     pub(crate) stream: Stream,
     /// What to start; `None` when the stream follows a run that is going on.
-    pub(crate) request: Option<Box<ExecRequest>>,
+    pub(crate) request: Option<Request>,
     pub(crate) input: ExecInput,
     /// An interactive caller: gets every byte, and its going ends the run.
     pub(crate) caller: Option<Caller>,
@@ -77,7 +77,7 @@ impl Job {
         } = self;
         let sandbox = Arc::clone(&run.sandbox);
         let sent = match request {
-            Some(request) => match write_message(&mut stream, &Request::Exec(request)).await {
+            Some(request) => match write_message(&mut stream, &request).await {
                 Ok(()) => isle_fail::fail(Point::ExecSent).map_err(FrameError::Io),
                 broken => broken,
             },
@@ -119,7 +119,9 @@ impl Job {
             End::Ended(ended) => Happenings::since(before, &run, ended),
             End::Failed(_) | End::Broken(_) => Happenings::default(),
         };
-        let finish = classify(&run, end, &named, language, happenings);
+        let fate = if let End::Ended(ended) = &end { ended.context } else { None };
+        let mut finish = classify(&run, end, &named, language, happenings);
+        report::complete(&run, &mut finish, fate);
 
         let executed = passage.executed(finish);
         let signed = pipeline::sign(executed);
@@ -290,7 +292,8 @@ async fn receive<R: AsyncRead + Unpin>(stream: &mut R, run: &Run, caller: Option
                 Ok(ExecEvent::Failed(failure)) => return End::Failed(failure),
                 Err(error) => return End::Broken(broken(error)),
             },
-            Frame::Stdin(_) | Frame::Data(_) | Frame::End => {
+            Frame::Data(bytes) => run.note_report(&bytes),
+            Frame::Stdin(_) | Frame::End => {
                 return End::Broken(Error::internal("the agent sent a frame that does not belong to a run"));
             }
         }

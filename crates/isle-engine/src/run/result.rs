@@ -6,8 +6,8 @@ use std::sync::Arc;
 use isle_store::RunRow;
 use serde::{Deserialize, Serialize};
 
-use super::Run;
 use super::output::KeptOutput;
+use super::{CodeOutcome, Run};
 use crate::backend::{GuaranteeStatus, Tier};
 use crate::context::{CallContext, Door};
 use crate::engine::{EngineConfig, Inner};
@@ -68,6 +68,7 @@ pub(crate) struct RunSnapshot {
     pub(crate) held: Option<Held>,
     pub(crate) stdout: KeptOutput,
     pub(crate) stderr: KeptOutput,
+    pub(crate) code: Option<Arc<CodeOutcome>>,
 }
 
 impl RunSnapshot {
@@ -79,7 +80,11 @@ impl RunSnapshot {
         let stderr = self.stderr.cut(for_stderr, id, "stderr");
         let (tier, not_enforced) =
             self.held.map_or((None, Vec::new()), |held| (Some(held.tier), held.not_enforced));
+        let code = self.code.as_deref();
         RunResult {
+            context: code.and_then(|code| code.context.clone()),
+            results: code.map(|code| code.results_within(budget)).unwrap_or_default(),
+            error: code.and_then(|code| code.error.clone()),
             sandbox: self.sandbox,
             tier,
             not_enforced,
@@ -130,6 +135,7 @@ impl Inner {
             held: Some(Held::of(&run.sandbox)),
             stdout,
             stderr,
+            code: None,
         };
         match finish {
             None => base,
@@ -141,6 +147,7 @@ impl Inner {
                 violations: finish.violations.clone(),
                 limits_hit: finish.limits_hit.clone(),
                 note: finish.note.clone(),
+                code: finish.code.clone(),
                 ..base
             },
         }
@@ -171,6 +178,7 @@ fn stored_snapshot(id: &RunId, row: RunRow, stdout: KeptOutput, stderr: KeptOutp
         held: serde_json::from_value(row.containment).ok(),
         stdout,
         stderr,
+        code: None,
     })
 }
 

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use isle_fail::Point;
 use isle_store::wall_clock_ms;
-use isle_wire::{ExecRequest, OnHangup, StdinMode, Stream};
+use isle_wire::{CodeRequest, ExecRequest, OnHangup, Request, StdinMode, Stream};
 
 use super::Run;
 use super::environment::environment;
 use super::plan::{Input, Patience, Place, Plan};
-use super::program::{Resolved, resolve};
+use super::program::{KeptCode, Resolved, resolve};
 use super::pump::{Caller, Job};
 use crate::agent::{ExecInput, FileToWrite};
-use crate::backend::Lifetime;
+use crate::backend::{Lifetime, Limits};
 use crate::context::CallContext;
 use crate::engine::Inner;
 use crate::error::{Code, Result};
@@ -56,6 +56,11 @@ impl Inner {
         run.limits = plan.limits;
         let run = Arc::new(run);
         let request = self.request(&run, &plan, ready.resolved.argv);
+        run.set_context(ready.resolved.code.as_ref().and_then(|code| code.context.clone()));
+        let request = match ready.resolved.code {
+            None => Request::Exec(request),
+            Some(code) => Request::Code(code_request(*request, &plan, code, &run.sandbox.spec.limits)),
+        };
         let (input, caller) = match (plan.input, plan.patience) {
             (input, Patience::GoOn) => (exec_input(input), None),
             (input, Patience::EndWithCaller(events)) => {
@@ -143,6 +148,26 @@ impl Inner {
             timeout_ms: plan.timeout.map(|timeout| u64::try_from(timeout.0.as_millis()).unwrap_or(u64::MAX)),
         })
     }
+}
+
+/// Memory below which nothing is kept ready.
+const ROOM_TO_KEEP: u64 = 256 * 1024 * 1024;
+
+fn code_request(exec: ExecRequest, plan: &Plan, code: KeptCode, limits: &Limits) -> Box<CodeRequest> {
+    Box::new(CodeRequest {
+        exec,
+        language: code.language,
+        source: code.source,
+        args: code.args,
+        context: code.context.map(|context| context.to_string()),
+        given_env: plan
+            .env
+            .iter()
+            .map(|(name, value)| format!("{name}={value}").into_bytes().into())
+            .collect(),
+        given_cwd: plan.cwd.is_some(),
+        keep_warm: limits.memory.0 >= ROOM_TO_KEEP,
+    })
 }
 
 async fn open_in(sandbox: &Sandbox, plan: &Plan, id: &RunId) -> Result<(Resolved, Stream)> {

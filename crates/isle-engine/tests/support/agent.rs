@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use isle_wire::{
-    Ended, ExecEvent, ExecRequest, Exit, Failure, FailureKind, FileKind, Frame, GENERATION, Mux, OnHangup,
-    PathRequest, Reply, Request, RunEntry, RunList, Side, Stat, StdinMode, Stream, Welcome, WriteHeader,
-    read_frame, write_frame, write_message,
+    Ended, ExecEvent, ExecRequest, Exit, Failure, FailureKind, FileKind, Frame, Mux, OLDEST_GENERATION,
+    OnHangup, PathRequest, Reply, Request, RunEntry, RunList, Side, Stat, StdinMode, Stream, Welcome,
+    WriteHeader, read_frame, write_frame, write_message,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -90,7 +90,9 @@ impl Place {
         let request: Request = frame.decode().unwrap();
         let reply = match request {
             Request::Hello(_) => {
-                let welcome = Welcome { generation: GENERATION, version: "test".into(), missing: Vec::new() };
+                // An agent of the first generation: the host has to do without what later ones can.
+                let welcome =
+                    Welcome { generation: OLDEST_GENERATION, version: "test".into(), missing: Vec::new() };
                 write_message(&mut stream, &welcome).await.unwrap();
                 return linger(stream).await;
             }
@@ -138,6 +140,9 @@ impl Place {
                 Err(_) => Reply::Failed(failure(FailureKind::NotFound, "remove")),
             },
             Request::List(_) => Reply::Failed(failure(FailureKind::Other, "list")),
+            Request::Code(_) | Request::Contexts | Request::Context(_) => {
+                panic!("an agent of the first generation does not know this request")
+            }
             Request::Shutdown => return self.die(),
         };
         write_message(&mut stream, &reply).await.ok();
@@ -295,6 +300,7 @@ impl Place {
                 violations: Vec::new(),
                 full: Vec::new(),
                 exceeded: None,
+                context: None,
             };
             *run.ended.lock().unwrap() = Some(ended.clone());
             run.say(Frame::message(&ExecEvent::Ended(Box::new(ended))));

@@ -31,6 +31,7 @@ pub(super) const FROM_HOST: &[&str] = &[
     "lsb-release",
     "magic",
     "magic.mime",
+    "matplotlibrc",
     "mime.types",
     "nanorc",
     "networks",

@@ -2,8 +2,10 @@
 
 mod audit;
 mod call;
+mod code;
 mod completions;
 mod config;
+mod contexts;
 mod cp;
 mod doctor;
 mod exec;
@@ -61,7 +63,8 @@ pub(crate) fn main() -> ExitCode {
     let Arguments { global, command } = Arguments::parse();
     let form = if global.json { Form::Json } else { Form::Human };
     let context = Context { global, form };
-    let runs_a_command = matches!(command, Command::Run(_) | Command::Exec(_) | Command::Shell(_));
+    let runs_a_command =
+        matches!(command, Command::Run(_) | Command::Exec(_) | Command::Code(_) | Command::Shell(_));
     match dispatch(&context, command) {
         Ok(code) => code,
         Err(error) => {
@@ -76,6 +79,8 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Run(arguments) => block_on(run::run(context, arguments)),
         Command::Exec(arguments) => block_on(exec::exec(context, arguments)),
         Command::Shell(arguments) => block_on(shell::shell(context, arguments)),
+        Command::Code(arguments) => block_on(code::code(context, arguments)),
+        Command::Contexts(arguments) => block_on(contexts::contexts(context, arguments)),
         Command::Ls => block_on(ls::ls(context)),
         Command::Status(arguments) => block_on(status::status(context, arguments)),
         Command::Rm(arguments) => block_on(rm::rm(context, arguments)),

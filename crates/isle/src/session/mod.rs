@@ -15,8 +15,8 @@ use isle_engine::ops::shapes::RunResult;
 use crate::output::{Form, print_json};
 use input::Stdin;
 pub(crate) use input::stdin_is_wanted;
-use outcome::report;
-pub(crate) use outcome::{code_of, exit_code_of_error};
+
+pub(crate) use outcome::{code_of, exit_code_of_error, report};
 use signals::{Arrived, Signals};
 use sink::{Channel, Sink};
 use terminal::RawTerminal;

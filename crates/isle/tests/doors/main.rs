@@ -6,6 +6,9 @@
 mod access;
 mod bad_input;
 mod code;
+mod code_results;
+mod code_stateless;
+mod contexts;
 mod copy;
 mod downgrade;
 mod ends;

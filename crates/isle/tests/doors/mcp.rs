@@ -13,7 +13,7 @@ use crate::harness::{TestDaemon, Watchdog, finish, processes_with, until};
 const HANGS: Duration = Duration::from_secs(60);
 
 /// A client at the other end of the pipe.
-struct Client {
+pub(crate) struct Client {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: mpsc::Receiver<Value>,
@@ -40,7 +40,7 @@ impl Client {
     }
 
     /// With the handshake of a revision.
-    fn initialized(daemon: &TestDaemon, version: &str) -> (Self, Value) {
+    pub(crate) fn initialized(daemon: &TestDaemon, version: &str) -> (Self, Value) {
         let mut client = Self::start(daemon);
         let info = json!({"name": "test", "version": "1"});
         let hello = json!({"protocolVersion": version, "capabilities": {}, "clientInfo": info});
@@ -77,7 +77,7 @@ impl Client {
         self.answer(id)
     }
 
-    fn call(&mut self, tool: &str, arguments: Value) -> Value {
+    pub(crate) fn call(&mut self, tool: &str, arguments: Value) -> Value {
         self.request("tools/call", json!({"name": tool, "arguments": arguments}))["result"].clone()
     }
 

@@ -1,0 +1,122 @@
+//! `isle code`: code in a language, and what it gives back.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::ExitCode;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use isle_client::Result;
+use isle_engine::ops::shapes::{RichKind, RichResult, RunResult};
+use isle_engine::{Code, Error};
+use serde_json::{Value, json};
+
+use super::Context;
+use crate::arguments::CodeArguments;
+use crate::output::{Form, print, print_json, say};
+use crate::places::cannot;
+use crate::session::report;
+
+/// As long as one call may wait; the run itself is bounded by its timeout.
+const WAIT: &str = "300s";
+/// All that is kept of an output.
+const OUTPUT: &str = "16M";
+
+pub(super) async fn code(context: &Context, arguments: CodeArguments) -> Result<ExitCode> {
+    let code = match arguments.code {
+        Some(code) => code,
+        None => read_stdin()?,
+    };
+    let mut input = json!({
+        "sandbox": arguments.name,
+        "code": code,
+        "env": arguments.env,
+        "wait": WAIT,
+        "output_limit": OUTPUT,
+    });
+    for (name, value) in [
+        ("context", arguments.context),
+        ("language", arguments.lang),
+        ("timeout", arguments.timeout),
+        ("cwd", arguments.cwd),
+        ("user", arguments.user),
+    ] {
+        if let Some(value) = value {
+            input[name] = Value::String(value);
+        }
+    }
+    let client = context.client().await?;
+    let mut answer = client.call("run_code", input).await?;
+    while answer["state"] == "running" {
+        answer = client.call("wait", json!({ "run_id": answer["run_id"], "timeout": WAIT })).await?;
+    }
+    if let Some(directory) = &arguments.pictures {
+        write_pictures(directory, &mut answer)?;
+    }
+    let result: RunResult = serde_json::from_value(answer.clone()).map_err(Error::internal)?;
+    match context.form {
+        Form::Json => print_json(&answer),
+        Form::Human => show(&result),
+    }
+    Ok(report(&result, context.form))
+}
+
+fn read_stdin() -> Result<String> {
+    let mut text = String::new();
+    std::io::stdin()
+        .read_to_string(&mut text)
+        .map_err(|error| cannot("read", Path::new("standard input"), &error))?;
+    if text.trim().is_empty() {
+        return Err(Error::new(Code::InvalidArgument, "there is no code")
+            .next("give it as an argument in quotes, or on standard input")
+            .into());
+    }
+    Ok(text)
+}
+
+/// What it printed where it printed it, then what it gave back.
+fn show(result: &RunResult) {
+    print(&result.stdout);
+    if !result.stderr.is_empty() {
+        say(result.stderr.trim_end_matches('\n'));
+    }
+    for one in &result.results {
+        print(&shown(one));
+    }
+}
+
+fn shown(result: &RichResult) -> String {
+    let text = result.text.clone().unwrap_or_default();
+    let picture = result.png.as_ref().or(result.jpeg.as_ref());
+    match (result.kind, picture) {
+        (RichKind::Figure, Some(picture)) => format!("[figure: {}]\n", place(picture)),
+        (_, Some(picture)) => format!("{text} [picture: {}]\n", place(picture)),
+        (_, None) => format!("{text}\n"),
+    }
+}
+
+/// Where a picture is: its file, once it was written to one.
+fn place(picture: &str) -> String {
+    match picture.strip_prefix("file:") {
+        Some(path) => path.to_owned(),
+        None => format!("{} bytes; --pictures DIR writes it", picture.len() * 3 / 4),
+    }
+}
+
+/// Puts every picture into a file and its name in the picture's place.
+fn write_pictures(directory: &Path, answer: &mut Value) -> Result<()> {
+    std::fs::create_dir_all(directory).map_err(|error| cannot("make", directory, &error))?;
+    let mut number = 0;
+    let results = answer.get_mut("results").and_then(Value::as_array_mut);
+    for result in results.into_iter().flatten() {
+        for form in ["png", "jpeg"] {
+            let Some(data) = result.get(form).and_then(Value::as_str) else { continue };
+            let bytes = STANDARD.decode(data).map_err(Error::internal)?;
+            number += 1;
+            let path = directory.join(format!("picture-{number}.{form}"));
+            std::fs::write(&path, bytes).map_err(|error| cannot("write", &path, &error))?;
+            result[form] = Value::String(format!("file:{}", path.display()));
+        }
+    }
+    Ok(())
+}
