@@ -2,7 +2,7 @@
 //! full disk says so in its own words, if at all, and the host wants to name the limit.
 
 use isle_wire::{Exit, Full, Room};
-use rustix::fs::statvfs;
+use rustix::fs::{StatVfs, statvfs};
 
 use crate::place;
 
@@ -16,14 +16,19 @@ pub(crate) fn full_after(exit: Exit) -> Vec<Full> {
         return Vec::new();
     }
     let mut full = Vec::new();
+    let disk = statvfs("/").ok();
     // The layer and the workspace share one file system.
-    if let Ok(disk) = statvfs("/") {
+    if let Some(disk) = &disk {
         let bytes = disk.f_frsize;
         let (all, free) = (disk.f_blocks.saturating_mul(bytes), disk.f_bavail.saturating_mul(bytes));
         full.extend(without_room(Room::Disk, all, free));
         full.extend(without_room(Room::Inodes, disk.f_files, disk.f_ffree));
     }
-    if let Ok(shared) = statvfs("/dev/shm") {
+    let whole = |room: &StatVfs| (room.f_blocks, room.f_bfree, room.f_files, room.f_ffree);
+    if let Ok(shared) = statvfs("/dev/shm")
+        // A one-shot's is a part of its disk.
+        && disk.is_none_or(|disk| whole(&disk) != whole(&shared))
+    {
         let bytes = shared.f_frsize;
         let (all, free) = (shared.f_blocks.saturating_mul(bytes), shared.f_bavail.saturating_mul(bytes));
         full.extend(without_room(Room::SharedMemory, all, free));
