@@ -87,13 +87,17 @@ pub(crate) fn tool_input_schema(schema: &Schema) -> Schema {
     schema
 }
 
-/// The schema of a tool's result: names and types of its fields; what is inside a field is named by
-/// the result itself.
+/// The schema of a tool's result: names and types of the fields that are always there. What comes
+/// only sometimes, and what is inside a field, is named by the result itself.
 #[must_use]
 pub(crate) fn tool_output_schema(schema: &Schema) -> Schema {
     let mut fields = Map::new();
+    let always = |name: &str| match schema.get("required") {
+        Some(Value::Array(names)) => names.iter().any(|one| one == name),
+        _ => false,
+    };
     if let Some(Value::Object(properties)) = schema.get("properties") {
-        for (name, property) in properties {
+        for (name, property) in properties.iter().filter(|(name, _)| always(name)) {
             let shown = property.get("type").map_or_else(|| json!({}), |kind| json!({ "type": kind }));
             fields.insert(name.clone(), shown);
         }
