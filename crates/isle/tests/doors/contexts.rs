@@ -348,7 +348,10 @@ fn what_a_context_cannot_do_is_refused_with_the_reason() {
     assert_eq!(refused(json!({"code": "x", "context": "c", "language": "node"})), "INVALID_ARGUMENT");
     assert_eq!(refused(json!({"code": "x", "context": "c", "user": "root"})), "INVALID_ARGUMENT");
     assert_eq!(refused(json!({"code": "x", "context": "c", "stdin": "in"})), "INVALID_ARGUMENT");
-    assert_eq!(refused(json!({"code": "x", "context": "c", "limits": {"open_files": 64}})), "INVALID_ARGUMENT");
+    assert_eq!(
+        refused(json!({"code": "x", "context": "c", "limits": {"open_files": 64}})),
+        "INVALID_ARGUMENT"
+    );
     assert_eq!(refused(json!({"code": "x", "context": "../c"})), "INVALID_NAME");
     assert_eq!(refused(json!({"code": "x", "context": "c", "cwd": "/nowhere"})), "FILE_NOT_FOUND");
     assert_eq!(code(&daemon, "box", json!({"code": "x", "context": "c"}))["results"][0]["json"], 1);
