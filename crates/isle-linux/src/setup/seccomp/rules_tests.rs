@@ -33,6 +33,9 @@ const VALUES: &[u64] = &[
     0x541B,
     0x541C,
     0x5423,
+    0xb701,
+    0xb702,
+    0xb703,
     0x8_0000,
     0x0002_0000,
     0x0004_0000,
@@ -85,7 +88,7 @@ fn model(policy: Policy, number: i64, arguments: [u64; 3]) -> u32 {
         libc::SYS_socketpair if !process => says(first == 1, no_family),
         // Streams and sequenced packets, with whatever flags.
         libc::SYS_socketpair => says(first == 1 && matches!(second & 0xf, 1 | 5), no_family),
-        libc::SYS_ioctl => says(!matches!(second, 0x5412 | 0x541C | 0x5423), NOTIFY),
+        libc::SYS_ioctl => says(!matches!(second, 0x5412 | 0x541C | 0x5423 | 0xb701 | 0xb702), NOTIFY),
         libc::SYS_personality => says(matches!(first, 0 | 0xffff_ffff), NOTIFY),
         libc::SYS_bind | libc::SYS_connect => says(!process, NOTIFY),
         libc::SYS_prlimit64
