@@ -5,7 +5,7 @@
 
 mod drain;
 #[path = "../harness/mod.rs"]
-#[expect(dead_code, reason = "shared with the other end-to-end tests, which use the rest")]
+#[expect(dead_code, unused_imports, reason = "shared with the other end-to-end tests, which use the rest")]
 mod harness;
 mod idle;
 mod in_flight;
