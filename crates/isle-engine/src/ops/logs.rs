@@ -31,7 +31,7 @@ pub(super) struct Input {
     offset: Option<u64>,
     /// Bytes of a page.
     limit: Option<u64>,
-    /// With offset: wait so long for more, to follow a run.
+    /// With offset: wait so long for more.
     wait: Option<Span>,
 }
 
