@@ -310,14 +310,37 @@ fn last_errno() -> i32 {
     unsafe { *libc::__errno_location() }
 }
 
+/// The number of this process's UTS namespace. Asked of a pidfd, without a trip through `/proc`, where
+/// the kernel would have to make three entries for a process that is gone in a moment; descriptors
+/// opened here are closed with all others before the program runs.
+fn own_uts_namespace() -> Result<u64, i32> {
+    const PIDFD_GET_UTS_NAMESPACE: libc::Ioctl = 0xff0a;
+    // SAFETY: raw system calls with plain numbers, a literal and a buffer that outlives them.
+    unsafe {
+        let mut meta: libc::stat = std::mem::zeroed();
+        let process = libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0);
+        if let Ok(process) = i32::try_from(process)
+            && process >= 0
+        {
+            let namespace = libc::ioctl(process, PIDFD_GET_UTS_NAMESPACE, 0);
+            if namespace >= 0 && libc::fstat(namespace, &raw mut meta) == 0 {
+                return Ok(meta.st_ino);
+            }
+        }
+        // A kernel before 6.11.
+        if libc::stat(c"/proc/self/ns/uts".as_ptr(), &raw mut meta) != 0 {
+            return Err(last_errno());
+        }
+        Ok(meta.st_ino)
+    }
+}
+
 fn prepare(plan: &mut Plan) -> Result<(), i32> {
     let must = |result: libc::c_long| if result == -1 { Err(last_errno()) } else { Ok(()) };
     // SAFETY: raw system calls with plain numbers and pointers into the plan or to literals, all valid.
     unsafe {
         if let Way::Tagged = plan.way {
-            let mut meta: libc::stat = std::mem::zeroed();
-            must(libc::stat(c"/proc/self/ns/uts".as_ptr(), &raw mut meta).into())?;
-            plan.tag = meta.st_ino;
+            plan.tag = own_uts_namespace()?;
         }
         // The agent ignores SIGPIPE as every Rust program does; a command must not inherit that.
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);

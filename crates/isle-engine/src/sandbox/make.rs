@@ -299,6 +299,11 @@ impl Inner {
         }
         failpoint(Point::DestroyMarked)?;
         sandbox.backend.destroy(&sandbox.id, keep).await?;
+        if let (Keep::Nothing, Some(volume)) = (keep, &sandbox.spec.volume) {
+            // An earlier attempt that kept the workspace may have come so far that nothing but the name
+            // leads to it.
+            sandbox.backend.wipe(volume).await?;
+        }
         failpoint(Point::DestroyRemoved)?;
         self.journal.forget_sandbox(&sandbox.id, Some(audit))?;
         self.fleet.take_out(sandbox);

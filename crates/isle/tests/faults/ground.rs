@@ -140,8 +140,14 @@ impl Ground {
     /// and a volume without a sandbox is one that was left on purpose.
     pub(crate) fn check(&self, kept_volumes: &[&str]) {
         self.daemon.succeeds(&["audit", "--verify"]);
+        let mut looks = 0;
         until("no run is left open", || {
-            self.daemon.get("/v1/runs?state=running")["runs"].as_array().unwrap().is_empty()
+            let open = self.daemon.get("/v1/runs?state=running");
+            looks += 1;
+            if looks == 1000 {
+                eprintln!("still open: {open:#}");
+            }
+            open["runs"].as_array().unwrap().is_empty()
         });
         let listed = self.daemon.get("/v1/sandboxes");
         let listed = listed["sandboxes"].as_array().unwrap();

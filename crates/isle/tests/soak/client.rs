@@ -26,12 +26,22 @@ pub(crate) struct Client {
     models: BTreeMap<u64, Model>,
     index: u64,
     acknowledged: u64,
+    /// What was asked and answered, for whoever has to find out what went wrong.
+    history: Vec<String>,
 }
 
 impl Client {
     pub(crate) fn new(seed: u64, number: u64, socket: &Path) -> Self {
         let models = (0..NAMES).map(|name| (name, Model::default())).collect();
-        Self { seed, number, socket: socket.to_owned(), models, index: 0, acknowledged: 0 }
+        Self {
+            seed,
+            number,
+            socket: socket.to_owned(),
+            models,
+            index: 0,
+            acknowledged: 0,
+            history: Vec::new(),
+        }
     }
 
     pub(crate) fn done(&self) -> u64 {
@@ -64,6 +74,12 @@ impl Client {
     fn ask(&mut self, line: &str, body: Option<Value>) -> Told {
         let body = body.map(|body| body.to_string()).unwrap_or_default();
         let answer = told(try_unix(&self.socket, line, &["Content-Type: application/json"], body.as_bytes()));
+        let short = match &answer {
+            Told::Done(answer) => answer.chars().take(100).collect(),
+            Told::Refused(code) => code.clone(),
+            Told::Nothing => "nothing".to_owned(),
+        };
+        self.history.push(format!("{} {line} {body:.60} → {short}", self.index));
         match &answer {
             Told::Done(_) => self.acknowledged += 1,
             Told::Refused(code) => {
@@ -165,7 +181,8 @@ impl Client {
         let label = self.name(name);
         let compared = self.model(name).compare(&said, first.as_deref(), second.as_deref());
         if let Err(why) = compared {
-            panic!("{label}: {why}\n{stdout}");
+            let history: Vec<&String> = self.history.iter().filter(|line| line.contains(&label)).collect();
+            panic!("{label}: {why}\n{stdout}\n{history:#?}");
         }
     }
 
