@@ -87,3 +87,17 @@ fn a_full_writable_layer_survives_its_daemon_and_can_be_emptied() {
     assert_eq!(ground.daemon.shell("box", "cat file; rm big; echo room > more; cat more"), "kept\nroom\n");
     ground.check(&[]);
 }
+
+#[test]
+fn a_wipe_after_a_destroy_that_failed_half_way_leaves_nothing_of_the_workspace() {
+    let ground = Ground::new();
+    ground.daemon.shell("box", "echo secret > file");
+    ground.arm("destroy.removed", Action::Fail, 1);
+    let told = ground.ask("DELETE /v1/sandboxes/box", None);
+    assert!(matches!(told, Told::Refused(_)) && ground.has_fired(), "{told:?}");
+    ground.disarm();
+    let told = ground.ask("DELETE /v1/sandboxes/box?wipe=true", None);
+    assert!(matches!(told, Told::Done(_)), "{told:?}");
+    assert_eq!(ground.daemon.shell("box", "ls /workspace"), "");
+    ground.daemon.succeeds(&["rm", "box", "--wipe"]);
+}
