@@ -61,7 +61,7 @@ qemu-system-x86_64 -machine q35 -accel "$accelerator" -cpu max -smp 2 -m 3072 -n
     -drive "file=$work/disk.img,format=raw,if=virtio,readonly=on" \
     -nic none </dev/null >"$work/console" 2>&1 &
 qemu=$!
-tail --pid="$qemu" -n +1 -f "$work/console" | tr -d '\r'
+tail --pid="$qemu" -n +1 -f "$work/console" | stdbuf -oL tr -d '\r'
 wait "$qemu" || true
 qemu=
 tr -d '\r' <"$work/console" | grep -qx 'v2: all passed'

@@ -37,6 +37,7 @@ impl House {
         let offer = backend.offers().into_iter().find(|offer| offer.tier == Tier::Process).unwrap();
         if !offer.available_with_downgrade {
             println!("skipped: this host does not offer tier process: {offer:?}");
+            backend.shutdown(PATIENCE).await;
             fs::remove_dir_all(&directory).unwrap();
             // All of this program is about that tier, so nothing that could run is cut short.
             std::process::exit(0);
