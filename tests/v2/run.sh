@@ -53,6 +53,7 @@ mkfs.ext4 -q -d "$work/disk" "$work/disk.img" "$(($(du -sm "$work/disk" | cut -f
 
 # Works everywhere; V2_ACCELERATOR=kvm is much faster where /dev/kvm really works.
 accelerator="${V2_ACCELERATOR:-tcg,thread=multi}"
+: >"$work/console"
 # Nothing is written back to the image.
 qemu-system-x86_64 -machine q35 -accel "$accelerator" -cpu max -smp 2 -m 3072 -nographic -no-reboot \
     -kernel "$image/vmlinuz" -initrd "$image/initrd" \

@@ -65,6 +65,8 @@ impl Session {
         report(result, self.form)
     }
 
+    /// What cannot be sent is no failure by itself: a command may have ended before it took all its
+    /// input, and its end is then on its way. A connection that broke is noticed where it is read.
     async fn pass_through(&mut self) -> Result<Ended> {
         let mut signals = Signals::listen(self.mode)?;
         let mut stdin = if self.stdin { Some(Stdin::start()?) } else { None };
@@ -76,7 +78,7 @@ impl Session {
                 arrived = signals.next() => match arrived {
                     Arrived::Window => {
                         if let Some(size) = window() {
-                            self.writer.resize(size).await?;
+                            self.writer.resize(size).await.ok();
                         }
                     }
                     // The second Ctrl-C means now: letting go of the connection ends the whole tree.
@@ -85,7 +87,7 @@ impl Session {
                     }
                     Arrived::Signal(signal) => {
                         passed_on.push(signal);
-                        self.writer.signal(signal).await?;
+                        self.writer.signal(signal).await.ok();
                     }
                 },
                 written = sink.finished(), if sink.is_busy() => {
@@ -110,10 +112,14 @@ impl Session {
                     AttachEvent::Ended(result) => return Ok(Ended::Result(result)),
                 },
                 chunk = Stdin::next(stdin.as_mut()), if stdin.is_some() => match chunk {
-                    Some(chunk) => self.writer.stdin(&chunk).await?,
+                    Some(chunk) => {
+                        if self.writer.stdin(&chunk).await.is_err() {
+                            stdin = None;
+                        }
+                    }
                     None => {
                         stdin = None;
-                        self.writer.end_stdin().await?;
+                        self.writer.end_stdin().await.ok();
                     }
                 },
             }

@@ -48,6 +48,26 @@ fn input_of_any_size_passes_through_unchanged() {
 }
 
 #[test]
+fn a_command_that_does_not_want_its_input_ends_well() {
+    let daemon = TestDaemon::start();
+    daemon.shell("box", "true");
+    for arguments in [&["run", "--", "echo", "enough"][..], &["exec", "box", "--", "echo", "enough"]] {
+        for _ in 0..5 {
+            let mut child =
+                daemon.isle(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            let _watch = Watchdog::over(&child);
+            let mut stdin = child.stdin.take().unwrap();
+            // Until nobody takes it any more.
+            let feeding = std::thread::spawn(move || while stdin.write_all(&[b'x'; 65536]).is_ok() {});
+            let output = child.wait_with_output().unwrap();
+            feeding.join().unwrap();
+            assert!(output.status.success(), "{arguments:?}: {}", output.status);
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), "enough\n");
+        }
+    }
+}
+
+#[test]
 fn a_reader_that_has_enough_ends_the_command() {
     let daemon = TestDaemon::start();
     let marker = format!("yes-{}", std::process::id());
