@@ -91,6 +91,12 @@ pub(crate) fn look(pid: i32, daemon: i32, agent: Option<i32>) -> Posture {
     posture
 }
 
+/// Whether it waits for something.
+pub(crate) fn is_asleep(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
+}
+
 /// Fails with what differs, line by line.
 pub(crate) fn assert_posture(who: &str, found: &Posture, expected: &Posture) {
     let mut differences = Vec::new();

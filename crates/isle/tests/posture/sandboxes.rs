@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use crate::expected::{Case, Host, Who, expected};
-use crate::harness::{TestDaemon, processes_with, until_some};
-use crate::look::{Posture, assert_posture, command_line, look, parent};
+use crate::harness::{TestDaemon, processes_with, until, until_some};
+use crate::look::{Posture, assert_posture, command_line, is_asleep, look, parent};
 
 /// Runs a command that waits, and looks at it and everybody above it up to the agent.
 fn family(daemon: &TestDaemon, case: Case, number: u32) -> Vec<(Who, Posture)> {
@@ -20,7 +20,8 @@ fn family(daemon: &TestDaemon, case: Case, number: u32) -> Vec<(Who, Posture)> {
     let daemon_pid = i32::try_from(daemon.pid()).unwrap();
     let command = until_some("the command runs", || {
         let found = processes_with(&format!("sleep {marker}"));
-        found.into_iter().find(|&pid| command_line(pid).starts_with("sleep"))
+        // Once it sleeps: a program that is still being loaded has its libraries open.
+        found.into_iter().find(|&pid| command_line(pid).starts_with("sleep") && is_asleep(pid))
     });
     let mut line = vec![(Who::Command, command)];
     loop {
@@ -33,6 +34,7 @@ fn family(daemon: &TestDaemon, case: Case, number: u32) -> Vec<(Who, Posture)> {
         }
     }
     let agent = line.last().unwrap().1;
+    until("everybody waits", || line.iter().all(|&(_, pid)| is_asleep(pid)));
     let found = line.iter().map(|&(who, pid)| (who, look(pid, daemon_pid, Some(agent)))).collect();
     let kill = format!("/v1/runs/{}/kill", run["run_id"].as_str().unwrap());
     daemon.post(&kill, json!({"force": true}));
