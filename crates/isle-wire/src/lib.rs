@@ -5,6 +5,8 @@
 //! [`Frame`]s: CBOR messages and raw bulk bytes. Nothing else lives here: no policy, no state.
 
 mod code;
+mod failure;
+mod file;
 mod frame;
 mod message;
 mod mux;
@@ -13,6 +15,8 @@ pub use code::{
     CodeLanguage, CodeRequest, CodeSource, ContextAction, ContextEntry, ContextFate, ContextList,
     ContextRequest,
 };
+pub use failure::{Failure, FailureKind};
+pub use file::*;
 pub use frame::{Frame, FrameError, MAX_FRAME, read_frame, write_frame, write_message};
 pub use message::*;
 pub use mux::{Incoming, Mux, MuxError, Side, Stream};

@@ -170,13 +170,13 @@ fn context_of(agent: &Shared, request: &CodeRequest, name: &str) -> Result<Rc<Co
     if let Some(context) = contexts.get(name) {
         if context.language != request.language || context.user != request.exec.user {
             let doing = format!("use context {name} for another language or user");
-            return Err(Failure { kind: FailureKind::Denied, errno: libc::EINVAL, doing });
+            return Err(Failure { kind: FailureKind::OtherContext, errno: libc::EINVAL, doing });
         }
         return Ok(context.clone());
     }
     if contexts.len() >= MOST_CONTEXTS {
         let doing = format!("make more than {MOST_CONTEXTS} contexts");
-        return Err(Failure { kind: FailureKind::NoProcesses, errno: libc::EAGAIN, doing });
+        return Err(Failure { kind: FailureKind::TooManyContexts, errno: libc::EAGAIN, doing });
     }
     let context = Rc::new(Context {
         name: name.to_owned(),

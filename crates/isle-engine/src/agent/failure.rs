@@ -39,7 +39,10 @@ pub(crate) fn file_error(failure: &Failure, path: &str) -> Error {
             .next("its record and output stay: see `logs` and `history`"),
         FailureKind::NoProcesses => no_processes(),
         FailureKind::NoMemory => no_memory(),
-        FailureKind::NotExecutable | FailureKind::Other => {
+        FailureKind::NotExecutable
+        | FailureKind::Other
+        | FailureKind::OtherContext
+        | FailureKind::TooManyContexts => {
             Error::internal(format!("{} failed in the sandbox: {}", failure.doing, system(failure.errno)))
         }
     };
@@ -50,11 +53,11 @@ pub(crate) fn file_error(failure: &Failure, path: &str) -> Error {
 pub(crate) fn exec_error(failure: &Failure, program: &str) -> Error {
     let about_directory = ["enter ", "make "].iter().any(|step| failure.doing.starts_with(step));
     let error = match failure.kind {
-        FailureKind::Denied if failure.doing.starts_with("use context ") => {
+        FailureKind::OtherContext => {
             Error::new(Code::InvalidArgument, "the context has another language or runs as another user")
                 .next("leave `language` and `user` out to take the context's own, or choose another context")
         }
-        FailureKind::NoProcesses if failure.doing.ends_with(" contexts") => {
+        FailureKind::TooManyContexts => {
             Error::new(Code::LimitReached, "the sandbox has as many contexts as it may have")
                 .next("remove those that are no longer needed with `remove_context`")
         }
