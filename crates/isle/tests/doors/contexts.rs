@@ -379,3 +379,16 @@ fn the_command_line_runs_code_and_looks_after_contexts() {
     assert_eq!(daemon.succeeds(&["contexts", "box", "--remove", "c"]), "c\n");
     assert!(daemon.succeeds(&["contexts", "box"]).starts_with("No contexts."));
 }
+
+#[test]
+fn a_sandbox_has_a_bounded_number_of_contexts() {
+    let daemon = TestDaemon::start();
+    let in_context =
+        |number: u32| json!({"code": "true", "language": "shell", "context": format!("c{number}")});
+    for number in 0..32 {
+        assert_eq!(code(&daemon, "box", in_context(number))["state"], "completed");
+    }
+    let refused = daemon.refused("POST", "/v1/sandboxes/box/code", Some(&in_context(32)));
+    assert_eq!(refused["code"], "LIMIT_REACHED", "{refused}");
+    assert_eq!(contexts(&daemon, "box").len(), 32);
+}
