@@ -67,8 +67,14 @@ pub struct Route {
 pub enum Toolset {
     /// On by default.
     Core,
+    /// More about files: edit, search, move, copy, keep in step.
+    Files,
+    /// Work that outlives the call, by name.
+    Jobs,
     /// Interpreters that remember, looked after.
     Contexts,
+    /// What a sandbox has to work with: variables, packages, checks of code.
+    Environment,
     /// Not an MCP tool.
     None,
 }
