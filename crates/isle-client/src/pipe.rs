@@ -4,13 +4,11 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
+use isle_engine::ops::Toolsets;
 use isle_engine::{Code, Error};
 
 use crate::endpoint::Endpoint;
 use crate::error::{ClientError, Result, VERSION_HEADER, same_version};
-
-const REQUEST: &[u8] =
-    b"GET /v1/mcp-stdio HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: isle-mcp\r\n\r\n";
 
 /// An open pipe.
 #[derive(Debug)]
@@ -24,8 +22,8 @@ pub struct Pipe {
     pub mismatch: Option<ClientError>,
 }
 
-/// Opens the pipe.
-pub fn open_pipe(endpoint: &Endpoint) -> Result<Pipe> {
+/// Opens the pipe. Without `toolsets` the daemon's own choice counts.
+pub fn open_pipe(endpoint: &Endpoint, toolsets: Option<&Toolsets>) -> Result<Pipe> {
     let path = match endpoint {
         Endpoint::Unix(path) => path,
         Endpoint::Tcp { .. } => {
@@ -40,7 +38,11 @@ pub fn open_pipe(endpoint: &Endpoint) -> Result<Pipe> {
     };
     let mut pipe =
         UnixStream::connect(path).map_err(|error| ClientError::unreachable(&endpoint.to_string(), &error))?;
-    pipe.write_all(REQUEST).map_err(ClientError::interrupted)?;
+    let query = toolsets.map_or_else(String::new, |toolsets| format!("?toolsets={toolsets}"));
+    let request = format!(
+        "GET /v1/mcp-stdio{query} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: isle-mcp\r\n\r\n"
+    );
+    pipe.write_all(request.as_bytes()).map_err(ClientError::interrupted)?;
     let (head, rest) = read_head(&mut pipe)?;
     let status = head.split(' ').nth(1).unwrap_or_default();
     if status == "101" {

@@ -32,19 +32,10 @@ impl McpHandler {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let name = request.name;
-        if !self.shared.tools.iter().any(|tool| tool.name == name) {
-            let tools: Vec<&str> = self.shared.tools.iter().map(|tool| tool.name.as_ref()).collect();
-            return Err(ErrorData::invalid_params(
-                format!("there is no tool {:?}", shorten(&name, LOG_CHARACTERS)),
-                Some(json!({ "tools": tools })),
-            ));
-        }
+        self.check_shown(&name, &context)?;
         let arguments = Value::Object(request.arguments.unwrap_or_default());
-        let log = self
-            .shared
-            .options
-            .log_calls
-            .then(|| (Instant::now(), shorten(&arguments.to_string(), LOG_CHARACTERS)));
+        let log =
+            self.shared.log_calls.then(|| (Instant::now(), shorten(&arguments.to_string(), LOG_CHARACTERS)));
         let actor = self.actor(&context);
 
         let cancelled = CancellationToken::new();
@@ -81,6 +72,23 @@ impl McpHandler {
             Ok(output) => render::success(output).into(),
             Err(error) => render::failure(&error).into(),
         })
+    }
+
+    /// A tool of a set that is not on is refused like one that does not exist, with the way to it.
+    fn check_shown(&self, name: &str, context: &RequestContext<RoleServer>) -> Result<(), ErrorData> {
+        let sets = self.toolsets(context);
+        let words = match self.shared.tools.find(name) {
+            Some((set, _)) if sets.has(set) => return Ok(()),
+            Some((set, _)) => {
+                let set = set.name();
+                format!(
+                    "the tool {name:?} is in the set {set:?}, which is not on; start with `isle mcp --toolsets {sets},{set}`"
+                )
+            }
+            None => format!("there is no tool {:?}", shorten(name, LOG_CHARACTERS)),
+        };
+        let shown: Vec<_> = self.shared.tools.shown(sets).into_iter().map(|tool| tool.name).collect();
+        Err(ErrorData::invalid_params(words, Some(json!({ "tools": shown }))))
     }
 
     /// Whether the end of this request is the end of its connection, and not the client's wish.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use isle_engine::Engine;
+use isle_engine::ops::Toolsets;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CompleteRequestMethod, CompleteRequestParams, CompleteResult,
     Implementation, ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesRequestMethod,
@@ -15,7 +16,7 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
 use crate::stream::StreamState;
-use crate::tools::tools_of;
+use crate::tools::{Descriptions, Shelf};
 
 const INSTRUCTIONS: &str = "\
 Use these tools whenever code or shell commands should run in an isolated Linux sandbox instead of on the user's machine. \
@@ -28,17 +29,22 @@ Errors carry a code and what to do next.";
 pub struct PeerActor(pub Arc<str>);
 
 /// Switches of the MCP door.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct McpOptions {
     /// Log every tool call (name, caller, shortened arguments, outcome).
     pub log_calls: bool,
+    /// What a client that does not choose is shown. A client of the HTTP door chooses by a [`Toolsets`]
+    /// among the extensions of its requests.
+    pub toolsets: Toolsets,
+    /// What the operator says about tools.
+    pub descriptions: Descriptions,
 }
 
 /// What all copies of a handler share.
 pub(crate) struct Shared {
     pub(crate) engine: Engine,
-    pub(crate) tools: Vec<Tool>,
-    pub(crate) options: McpOptions,
+    pub(crate) tools: Shelf,
+    pub(crate) log_calls: bool,
     pub(crate) leaving: AtomicBool,
 }
 
@@ -46,6 +52,8 @@ pub(crate) struct Shared {
 #[derive(Clone)]
 pub struct McpHandler {
     pub(crate) shared: Arc<Shared>,
+    /// Unless the request says otherwise.
+    toolsets: Toolsets,
     pub(crate) peer_actor: Option<Arc<str>>,
     pub(crate) stream: Option<Arc<StreamState>>,
 }
@@ -60,9 +68,15 @@ impl McpHandler {
     /// A handler over an engine. Make it once and clone it.
     #[must_use]
     pub fn new(engine: Engine, options: McpOptions) -> Self {
-        let tools = tools_of(engine.registry());
-        let shared = Shared { engine, tools, options, leaving: AtomicBool::new(false) };
-        Self { shared: Arc::new(shared), peer_actor: None, stream: None }
+        let tools = Shelf::new(engine.registry(), &options.descriptions);
+        let shared = Shared { engine, tools, log_calls: options.log_calls, leaving: AtomicBool::new(false) };
+        Self { shared: Arc::new(shared), toolsets: options.toolsets, peer_actor: None, stream: None }
+    }
+
+    /// The same for a client that wants these sets of tools.
+    #[must_use]
+    pub fn with_toolsets(&self, toolsets: Toolsets) -> Self {
+        Self { toolsets, ..self.clone() }
     }
 
     /// The daemon goes down: from here on a connection that ends leaves its runs alone.
@@ -71,7 +85,13 @@ impl McpHandler {
     }
 
     pub(crate) fn for_stream(&self, peer_actor: &str, stream: Arc<StreamState>) -> Self {
-        Self { shared: self.shared.clone(), peer_actor: Some(peer_actor.into()), stream: Some(stream) }
+        Self { peer_actor: Some(peer_actor.into()), stream: Some(stream), ..self.clone() }
+    }
+
+    /// The sets of tools this request may use.
+    pub(crate) fn toolsets<'a>(&'a self, context: &'a RequestContext<RoleServer>) -> &'a Toolsets {
+        let parts = context.extensions.get::<http::request::Parts>();
+        parts.and_then(|parts| parts.extensions.get::<Toolsets>()).unwrap_or(&self.toolsets)
     }
 }
 
@@ -85,13 +105,13 @@ impl ServerHandler for McpHandler {
     async fn list_tools(
         &self,
         _request: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(self.shared.tools.clone()))
+        Ok(ListToolsResult::with_all_items(self.shared.tools.shown(self.toolsets(&context))))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        self.shared.tools.iter().find(|tool| tool.name == name).cloned()
+        self.shared.tools.find(name).map(|(_, tool)| tool.clone())
     }
 
     async fn call_tool(

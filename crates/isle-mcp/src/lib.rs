@@ -20,4 +20,4 @@ pub use outlive::Outlive;
 pub use rmcp::ServerHandler;
 pub use shorten::shorten;
 pub use stream::{MAX_LINE, StreamError, serve_stream};
-pub use tools::tools_of;
+pub use tools::{Descriptions, tools_of};

@@ -1,18 +1,79 @@
-//! The registry's operations as MCP tools, made once per server.
+//! The registry's operations as MCP tools, made once per server; a client is shown the sets it asked for.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use isle_engine::ops::{Effect, Entry, Registry, Toolset};
+use isle_engine::ops::{Effect, Entry, Registry, Toolset, Toolsets};
+use isle_engine::{Code, Error};
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 
-/// Every operation that is a tool, in the registry's order.
+/// Every operation of these sets, in the registry's order.
 #[must_use]
-pub fn tools_of(registry: &Registry) -> Vec<Tool> {
-    registry.entries().iter().filter(|entry| entry.toolset == Toolset::Core).map(tool).collect()
+pub fn tools_of(registry: &Registry, sets: &Toolsets) -> Vec<Tool> {
+    let entries = registry.entries().iter().filter(|entry| sets.has(entry.toolset));
+    entries.map(|entry| tool(entry, entry.description.to_owned())).collect()
 }
 
-fn tool(entry: &Entry) -> Tool {
-    Tool::new(entry.name, entry.description, object(entry.tool_input_schema().into()))
+/// What an operator says to models about tools, besides what Isle says: by name of the tool.
+#[derive(Debug, Clone, Default)]
+pub struct Descriptions {
+    /// Instead of Isle's words.
+    pub replaced: BTreeMap<String, String>,
+    /// Behind them.
+    pub appended: BTreeMap<String, String>,
+}
+
+impl Descriptions {
+    /// Refuses names no tool has, which would otherwise do nothing.
+    pub fn check(&self, registry: &Registry) -> Result<(), Error> {
+        let is_tool = |name: &String| {
+            registry.entries().iter().any(|entry| entry.name == name && entry.toolset != Toolset::None)
+        };
+        match self.replaced.keys().chain(self.appended.keys()).find(|name| !is_tool(name)) {
+            None => Ok(()),
+            Some(name) => Err(Error::new(
+                Code::ConfigInvalid,
+                format!("a description is given for {name:?}, which is no tool"),
+            )
+            .next("`isle call` lists the operations, and which are tools")),
+        }
+    }
+
+    fn of(&self, entry: &Entry) -> String {
+        let own = self.replaced.get(entry.name).map_or(entry.description, String::as_str);
+        match self.appended.get(entry.name) {
+            Some(more) => format!("{own} {more}"),
+            None => own.to_owned(),
+        }
+    }
+}
+
+/// All tools with their sets.
+pub(crate) struct Shelf(Vec<(Toolset, Tool)>);
+
+impl Shelf {
+    pub(crate) fn new(registry: &Registry, descriptions: &Descriptions) -> Self {
+        let tools = registry.entries().iter().filter(|entry| entry.toolset != Toolset::None);
+        Self(tools.map(|entry| (entry.toolset, tool(entry, descriptions.of(entry)))).collect())
+    }
+
+    /// What a client sees.
+    pub(crate) fn shown(&self, sets: &Toolsets) -> Vec<Tool> {
+        self.0.iter().filter(|(set, _)| sets.has(*set)).map(|(_, tool)| tool.clone()).collect()
+    }
+
+    /// A tool and its set, whether shown or not.
+    pub(crate) fn find(&self, name: &str) -> Option<(Toolset, &Tool)> {
+        self.0.iter().find(|(_, tool)| tool.name == name).map(|(set, tool)| (*set, tool))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+fn tool(entry: &Entry, description: String) -> Tool {
+    Tool::new(entry.name, description, object(entry.tool_input_schema().into()))
         .with_title(entry.title)
         .with_raw_output_schema(object(entry.tool_output_schema().into()))
         .with_annotations(annotations(entry.effect))

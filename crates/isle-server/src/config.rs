@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use isle_mcp::McpOptions;
+
 use crate::token::Token;
 
 /// Settings of the server. [`ServerConfig::new`] gives every field but two its default.
@@ -20,8 +22,8 @@ pub struct ServerConfig {
     pub cors_origins: Vec<String>,
     /// Log every request.
     pub log_http: bool,
-    /// Log every MCP tool call.
-    pub log_mcp: bool,
+    /// Of the MCP door.
+    pub mcp: McpOptions,
     /// How long requests that are under way at shutdown may take to finish.
     pub drain: Duration,
     /// Connections at once, for each listener on its own.
@@ -39,7 +41,7 @@ impl ServerConfig {
             allowed_hosts: Vec::new(),
             cors_origins: Vec::new(),
             log_http: false,
-            log_mcp: false,
+            mcp: McpOptions::default(),
             drain: Duration::from_secs(8),
             max_connections: 1024,
         }

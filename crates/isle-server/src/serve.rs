@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use axum::Router;
 use http::HeaderValue;
 use isle_engine::{Code, Engine, Error, Result};
-use isle_mcp::{McpHandler, McpOptions};
+use isle_mcp::McpHandler;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -39,7 +39,7 @@ pub async fn serve(
         }
     };
     let version = HeaderValue::from_str(&config.version).map_err(Error::internal)?;
-    let mcp = McpHandler::new(engine.clone(), McpOptions { log_calls: config.log_mcp });
+    let mcp = McpHandler::new(engine.clone(), config.mcp);
     let tasks = TaskTracker::new();
     let closing = CancellationToken::new();
     let shared = Arc::new(Shared {

@@ -77,7 +77,7 @@ pub(crate) enum Command {
     /// End the daemon and start one of this version; named sandboxes live on
     Restart,
     /// Speak MCP on standard input and output
-    Mcp,
+    Mcp(McpArguments),
     /// Call an operation with a JSON object; without a name, list them
     #[command(disable_help_flag = true)]
     Call(CallArguments),
@@ -89,6 +89,14 @@ pub(crate) enum Command {
     Config(ConfigArguments),
     /// Print completions for a shell
     Completions(CompletionsArguments),
+}
+
+/// Arguments of `isle mcp`.
+#[derive(Debug, Args)]
+pub(crate) struct McpArguments {
+    /// Sets of tools the client is shown: core, files, jobs, contexts, environment, or all
+    #[arg(long, value_name = "SET,SET")]
+    pub(crate) toolsets: Option<String>,
 }
 
 /// What kind of sandbox.

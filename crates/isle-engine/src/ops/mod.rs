@@ -37,8 +37,11 @@ pub mod shapes;
 mod stat_file;
 mod status;
 mod times;
+mod toolsets;
 mod wait;
 mod write_files;
+
+pub use toolsets::{Toolset, Toolsets};
 
 /// HTTP method of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -59,24 +62,6 @@ pub struct Route {
     pub method: Method,
     /// Path below `/v1`, such as `/sandboxes/{sandbox}/exec`.
     pub path: &'static str,
-}
-
-/// Which set of MCP tools an operation belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Toolset {
-    /// On by default.
-    Core,
-    /// More about files: edit, search, move, copy, keep in step.
-    Files,
-    /// Work that outlives the call, by name.
-    Jobs,
-    /// Interpreters that remember, looked after.
-    Contexts,
-    /// What a sandbox has to work with: variables, packages, checks of code.
-    Environment,
-    /// Not an MCP tool.
-    None,
 }
 
 /// What a call may change, for clients that ask before they call.

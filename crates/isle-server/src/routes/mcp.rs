@@ -8,11 +8,13 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Method, StatusCode};
 use http_body_util::{BodyExt, Full};
+use isle_engine::ops::Toolsets;
 use isle_engine::{Code, Error, strict_json};
 use isle_mcp::{HttpOptions, HttpService, MAX_SESSIONS, ServerHandler, Sessions, http_service};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use crate::query::pairs;
 use crate::reply::{self, Reply};
 use crate::routes::MAX_BODY;
 use crate::routes::operations::collect;
@@ -36,7 +38,12 @@ async fn answer<H>(service: &HttpService<H>, sessions: &Sessions, request: Reque
 where
     H: ServerHandler + Clone,
 {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    match chosen_toolsets(parts.uri.query()) {
+        Ok(None) => {}
+        Ok(Some(toolsets)) => drop(parts.extensions.insert(toolsets)),
+        Err(error) => return reply::error(&error),
+    }
     let mut bytes = Bytes::new();
     if parts.method == Method::POST {
         bytes = match collect(body).await {
@@ -58,6 +65,22 @@ where
         return reworded(reply.map(Body::new)).await;
     }
     reply.map(Body::new)
+}
+
+/// What `?toolsets=` asks for. A client sends it with every request, so no session need remember it.
+pub(super) fn chosen_toolsets(query: Option<&str>) -> Result<Option<Toolsets>, Error> {
+    let mut chosen = None;
+    for (name, value) in pairs(query.unwrap_or_default())? {
+        if name != "toolsets" || chosen.is_some() {
+            return Err(Error::new(
+                Code::InvalidArgument,
+                format!("{name:?} in the query is not understood"),
+            )
+            .next("the only parameter is toolsets, once, such as ?toolsets=core,files"));
+        }
+        chosen = Some(value.parse()?);
+    }
+    Ok(chosen)
 }
 
 fn unreadable(error: &Error) -> Reply {

@@ -12,6 +12,7 @@ use isle_engine::{Code, Error};
 
 use crate::app::{PeerTransport, Shared};
 use crate::reply::{self, Reply};
+use crate::routes::mcp::chosen_toolsets;
 use crate::routes::operations::peer;
 
 const PROTOCOL: &str = "isle-mcp";
@@ -39,6 +40,11 @@ pub(crate) async fn upgrade(State(shared): State<Arc<Shared>>, mut request: Requ
         reply.headers_mut().insert(UPGRADE, HeaderValue::from_static(PROTOCOL));
         return reply;
     }
+    let handler = match chosen_toolsets(parts.uri.query()) {
+        Ok(None) => shared.mcp.clone(),
+        Ok(Some(toolsets)) => shared.mcp.with_toolsets(toolsets),
+        Err(error) => return reply::error(&error),
+    };
     shared.clone().tasks.spawn(async move {
         let stream = match on_upgrade.await {
             Ok(upgraded) => TokioIo::new(upgraded),
@@ -48,7 +54,7 @@ pub(crate) async fn upgrade(State(shared): State<Arc<Shared>>, mut request: Requ
             }
         };
         if let Err(error) =
-            isle_mcp::serve_stream(&shared.mcp, stream, &peer.actor, shared.closing.clone()).await
+            isle_mcp::serve_stream(&handler, stream, &peer.actor, shared.closing.clone()).await
         {
             tracing::debug!(%error, "an MCP session ended early");
         }

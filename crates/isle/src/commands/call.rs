@@ -57,9 +57,14 @@ fn refuse(message: &str) -> isle_client::ClientError {
 fn list(context: &Context, registry: &Registry) -> Result<ExitCode> {
     let all: Vec<Value> = registry.entries().iter().map(description).collect();
     show(context.form, &json!(all), |_| {
-        let mut table = Table::new(&["OPERATION", "ROUTE", "WHAT IT DOES"]);
+        let mut table = Table::new(&["OPERATION", "TOOLSET", "ROUTE", "WHAT IT DOES"]);
         for entry in registry.entries() {
-            table.row([entry.name.to_owned(), route(entry), entry.title.to_owned()]);
+            table.row([
+                entry.name.to_owned(),
+                entry.toolset.name().to_owned(),
+                route(entry),
+                entry.title.to_owned(),
+            ]);
         }
         table.render(Paint::for_stdout()) + "\n`isle call OPERATION --help` lists the arguments of one.\n"
     })

@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use isle_client::{Pipe, Result, open_pipe};
 use isle_engine::Error;
+use isle_engine::ops::Toolsets;
 
 use super::Context;
+use crate::arguments::McpArguments;
 use crate::config::Settings;
 use crate::daemon;
 use crate::output::say;
@@ -25,13 +27,16 @@ enum Happened {
     OutputEnded,
 }
 
-pub(super) fn mcp(context: &Context) -> Result<ExitCode> {
+pub(super) fn mcp(context: &Context, arguments: &McpArguments) -> Result<ExitCode> {
+    let toolsets = arguments.toolsets.as_deref().map(str::parse::<Toolsets>).transpose()?;
     let settings = Settings::for_daemon(context.global.config.as_ref(), &[])?;
     let places = context.places()?;
     let endpoint = daemon::endpoint(&places, &settings)?;
     let user_file = context.global.config.as_ref();
     let Pipe { stream: pipe, first, mismatch } =
-        daemon::ensure_running(&places, &endpoint, user_file, open_pipe)?;
+        daemon::ensure_running(&places, &endpoint, user_file, |endpoint| {
+            open_pipe(endpoint, toolsets.as_ref())
+        })?;
     if let Some(error) = mismatch {
         say(&format!("isle: {}; {}", error.message, error.next_steps.join("; ")));
     }

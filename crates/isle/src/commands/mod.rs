@@ -93,7 +93,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Serve(arguments) => serve::serve(context, arguments),
         Command::Stop => block_on(stop::stop(context)),
         Command::Restart => block_on(restart::restart(context)),
-        Command::Mcp => mcp::mcp(context),
+        Command::Mcp(arguments) => mcp::mcp(context, &arguments),
         Command::Call(arguments) => call::call(context, arguments),
         Command::Doctor(arguments) => doctor::doctor(context, arguments),
         Command::Try => block_on(r#try::walk(context)),

@@ -1,12 +1,15 @@
 //! From settings to the engine's configuration.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use isle_client::Result;
 use isle_engine::EngineConfig;
 use isle_engine::backend::{Limits, Tier};
+use isle_engine::ops::{Registry, Toolsets};
 use isle_engine::values::{ByteSize, Span};
 use isle_engine::{Code, Error};
+use isle_mcp::{Descriptions, McpOptions};
 
 use crate::config::{Settings, Value};
 
@@ -51,6 +54,20 @@ pub(crate) fn listen_address(settings: &Settings) -> Result<Option<SocketAddr>> 
     }
 }
 
+/// How MCP clients are served.
+pub(crate) fn mcp_options(settings: &Settings) -> Result<McpOptions> {
+    let descriptions = Descriptions {
+        replaced: map(settings, "tool_descriptions"),
+        appended: map(settings, "tool_descriptions_append"),
+    };
+    descriptions.check(&Registry::standard())?;
+    let toolsets = Toolsets::from_names(&list(settings, "toolsets")?).map_err(|error| {
+        let message = format!("`toolsets`: {}", error.message);
+        Error { code: Code::ConfigInvalid, message, ..error }
+    })?;
+    Ok(McpOptions { log_calls: switch(settings, "log_mcp")?, toolsets, descriptions })
+}
+
 fn missing(name: &str) -> isle_client::ClientError {
     Error::internal(format!("the setting {name} has no value of its kind")).into()
 }
@@ -72,6 +89,14 @@ readers! {
     span: Span -> Span;
     number: Number -> f64;
     count: Count -> u32;
+}
+
+/// A table; an empty one when it is not there.
+fn map(settings: &Settings, name: &str) -> BTreeMap<String, String> {
+    match settings.get(name) {
+        Some((Value::Map(entries), _)) => entries.clone(),
+        _ => BTreeMap::new(),
+    }
 }
 
 /// A list of names.

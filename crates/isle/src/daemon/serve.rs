@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
-use super::engine_config::{engine_config, list, listen_address, pool_size, switch};
+use super::engine_config::{engine_config, list, listen_address, mcp_options, pool_size, switch};
 use super::log::LogWriter;
 use super::start::Announcement;
 use crate::config::Settings;
@@ -102,6 +102,7 @@ async fn live(ground: Ground, places: &Places, settings: &Settings) -> Result<()
     let shutdown = CancellationToken::new();
     end_on_signals(shutdown.clone())?;
     let config = engine_config(settings)?;
+    let mcp = mcp_options(settings)?;
     let options = ListenOptions {
         unix: Some(places.socket.clone()),
         tcp: listen_address(settings)?,
@@ -122,7 +123,7 @@ async fn live(ground: Ground, places: &Places, settings: &Settings) -> Result<()
     server.allowed_hosts = list(settings, "allowed_hosts")?;
     server.cors_origins = list(settings, "cors_origins")?;
     server.log_http = switch(settings, "log_http")?;
-    server.log_mcp = switch(settings, "log_mcp")?;
+    server.mcp = mcp;
     let bound = async {
         if options.tcp.is_some() {
             server.token = Some(Token::load_or_create(&places.state_dir.join("token"))?);

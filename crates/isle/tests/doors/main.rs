@@ -27,3 +27,4 @@ mod records;
 mod run;
 mod run_limits;
 mod terminal;
+mod toolsets;

@@ -24,7 +24,12 @@ pub(crate) struct Client {
 
 impl Client {
     fn start(daemon: &TestDaemon) -> Self {
-        let mut child = daemon.isle(&["mcp"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        Self::start_with(daemon, &[])
+    }
+
+    fn start_with(daemon: &TestDaemon, flags: &[&str]) -> Self {
+        let arguments: Vec<&str> = ["mcp"].iter().chain(flags).copied().collect();
+        let mut child = daemon.isle(&arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (sender, lines) = mpsc::channel();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         std::thread::spawn(move || {
@@ -41,7 +46,12 @@ impl Client {
 
     /// With the handshake of a revision.
     pub(crate) fn initialized(daemon: &TestDaemon, version: &str) -> (Self, Value) {
-        let mut client = Self::start(daemon);
+        Self::initialized_with(daemon, version, &[])
+    }
+
+    /// The same with flags behind `isle mcp`.
+    pub(crate) fn initialized_with(daemon: &TestDaemon, version: &str, flags: &[&str]) -> (Self, Value) {
+        let mut client = Self::start_with(daemon, flags);
         let info = json!({"name": "test", "version": "1"});
         let hello = json!({"protocolVersion": version, "capabilities": {}, "clientInfo": info});
         let answer = client.request("initialize", hello)["result"].clone();
@@ -72,7 +82,7 @@ impl Client {
         }
     }
 
-    fn request(&mut self, method: &str, params: Value) -> Value {
+    pub(crate) fn request(&mut self, method: &str, params: Value) -> Value {
         let id = self.ask(method, params);
         self.answer(id)
     }
