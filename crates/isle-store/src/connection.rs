@@ -19,10 +19,14 @@ const KEPT_LOG_BYTES: i64 = 4 << 20;
 /// most records are small, so small pages make every call a third faster than the usual 4 KiB do.
 pub(crate) const PAGE_SHIFT: u32 = 10;
 
+/// The database belongs to this process alone (the state directory is locked), so its connections agree
+/// about locks in memory instead of asking the kernel a dozen times for every record.
+const ONE_PROCESS: &str = "unix-excl";
+
 /// Opens a connection. What a tampered schema could smuggle in (triggers, views) is switched off.
 pub(crate) fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags)?;
+    let connection = Connection::open_with_flags_and_vfs(path, flags, ONE_PROCESS)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;

@@ -46,7 +46,7 @@ fn the_directory_and_every_file_are_private() {
         names.push(entry.file_name().into_string().unwrap());
     }
     names.sort();
-    assert_eq!(names, ["audit.key", "isle.db", "isle.db-shm", "isle.db-wal", "isle.lock"]);
+    assert_eq!(names, ["audit.key", "isle.db", "isle.db-wal", "isle.lock"]);
 }
 
 #[test]
