@@ -39,10 +39,11 @@ fn build_programs(root: &Path) -> Result<PathBuf, String> {
     let variable = |name: &str| env::var(name).map_err(|_| format!("{name} is not set"));
     let (cargo, target) = (variable("CARGO")?, variable("TARGET")?);
     let out = PathBuf::from(variable("OUT_DIR")?);
-    // One place for all profiles of this target directory: the agent is the same in each.
+    let profile = if variable("PROFILE")? == "debug" { "agent-dev" } else { "agent" };
+    // One place for all profiles of this target directory.
     let place = out.ancestors().nth(4).ok_or("OUT_DIR is not below a target directory")?.join("agent");
     let status = Command::new(cargo)
-        .args(["build", "--package", "isle-agent", "--package", "isle-probe", "--bins", "--profile", "agent"])
+        .args(["build", "--package", "isle-agent", "--package", "isle-probe", "--bins", "--profile", profile])
         .args(["--target", &target])
         .arg("--target-dir")
         .arg(&place)
@@ -59,5 +60,5 @@ fn build_programs(root: &Path) -> Result<PathBuf, String> {
     if !status.success() {
         return Err(format!("cargo ended with {status}"));
     }
-    Ok(place.join(target).join("agent"))
+    Ok(place.join(target).join(profile))
 }

@@ -5,6 +5,7 @@
 //! [`Frame`]s: CBOR messages and raw bulk bytes. Nothing else lives here: no policy, no state.
 
 mod code;
+mod cork;
 mod failure;
 mod file;
 mod frame;

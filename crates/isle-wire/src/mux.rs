@@ -5,13 +5,11 @@ use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::task::{Context, Poll};
 
-use futures::io::{AsyncRead, AsyncWrite};
-use tokio::io::BufStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt, TokioAsyncReadCompatExt};
 
-/// Enough for the messages of a few calls; bulk data passes by it.
-const BUFFER: usize = 4 * 1024;
+use crate::cork::{Cork, Corked, corked};
 
 /// One stream of a [`Mux`]: dropping it before its end resets it.
 pub type Stream = Compat<yamux::Stream>;
@@ -59,12 +57,11 @@ impl Mux {
         config.set_max_num_streams(4096);
         config.set_max_connection_receive_window(None);
         config.set_split_send_size(64 * 1024);
-        // A frame is a header and a body; buffered, a small exchange is one read and one write.
-        let socket = BufStream::with_capacity(BUFFER, BUFFER, socket);
+        let (socket, cork) = corked(socket);
         let connection = yamux::Connection::new(socket.compat(), config, mode);
         let (open, opening) = mpsc::unbounded_channel();
         let (accepted, streams) = mpsc::unbounded_channel();
-        let driver = Driver { connection, side, opening, waiting: VecDeque::new(), accepted };
+        let driver = Driver { connection, cork, side, opening, waiting: VecDeque::new(), accepted };
         (Self { open }, Incoming { streams }, driver.run())
     }
 
@@ -95,7 +92,8 @@ impl Incoming {
 }
 
 struct Driver<T> {
-    connection: yamux::Connection<T>,
+    connection: yamux::Connection<Compat<Corked<T>>>,
+    cork: Cork<T>,
     side: Side,
     opening: mpsc::UnboundedReceiver<Opening>,
     waiting: VecDeque<Opening>,
@@ -104,7 +102,11 @@ struct Driver<T> {
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Driver<T> {
     async fn run(mut self) {
-        poll_fn(|context| self.poll(context)).await;
+        poll_fn(|context| match self.poll(context) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => self.cork.pull(context),
+        })
+        .await;
         poll_fn(|context| self.connection.poll_close(context)).await.ok();
     }
 
