@@ -94,8 +94,11 @@ as_user XDG_RUNTIME_DIR= isle doctor --json >plain.json
 fix='export XDG_RUNTIME_DIR=/run/user/1000; isle restart'
 check 'doctor says what is missing and the command that fixes it' bash -c "
     grep -q 'not delegated' plain.json && grep -qF '$fix' plain.json || { cat plain.json; exit 1; }"
-check 'a run is refused, with the same command' bash -c "$(declare -f as_user); repository=$repository
-    as_user isle run -- true 2>refusal && exit 1; grep -qF '$fix' refusal || { cat refusal; exit 1; }; as_user isle stop"
+check 'a run in tier process, where nothing counts processes, is refused with the same command' bash -c "$(declare -f as_user); repository=$repository
+    as_user isle run --tier process -- true 2>refusal && exit 1; grep -qF '$fix' refusal || { cat refusal; exit 1; }"
+check 'a container is watched instead' bash -c "$(declare -f as_user); repository=$repository
+    as_user isle run -- true; as_user isle exec box -- true; as_user isle status box | grep -q 'memory_limit: watched' || exit 1
+    as_user isle rm box --wipe; as_user isle stop"
 
 say 'as an ordinary user whose service manager is within reach'
 check 'the daemon started on demand has cgroups' bash -c "$(declare -f as_user with_manager); repository=$repository

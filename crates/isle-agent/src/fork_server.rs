@@ -25,6 +25,7 @@ use rustix::net::{
     SendFlags,
 };
 
+use crate::ration::Ration;
 use crate::{kill_order, name, plain_server, serve};
 
 /// The daemon's end is here when the fork server starts.
@@ -406,7 +407,7 @@ pub(crate) fn become_agent(
                 failure: None,
                 missing: missing.into_iter().map(|(key, why)| (key.to_owned(), why)).collect(),
             };
-            serve::serve_forever(link, listener, refusals, preamble);
+            serve::serve_forever(link, listener, refusals, preamble, Ration::of(request));
             exit(0)
         }
         Err(error) => give_up(request, &link, error),

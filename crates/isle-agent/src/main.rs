@@ -11,6 +11,7 @@ mod name;
 mod output;
 mod place;
 mod plain_server;
+mod ration;
 mod reap;
 mod refusals;
 mod room;

@@ -21,6 +21,8 @@ use crate::reap::signal_descriptor;
 struct Server {
     control: OwnedFd,
     filter: Vec<Instruction>,
+    /// For sandboxes whose memory is counted by looking.
+    countable: Vec<Instruction>,
     /// Agents that were not reaped yet.
     agents: HashSet<i32>,
 }
@@ -32,7 +34,12 @@ pub(crate) fn run(control: OwnedFd) -> Step<()> {
     }
     prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0).doing(|| "adopt orphans".into())?;
     let ended = signal_descriptor(&[libc::SIGCHLD]).doing(|| "hear of ended children".into())?;
-    let mut server = Server { control, filter: seccomp::compile(Policy::Process), agents: HashSet::new() };
+    let mut server = Server {
+        control,
+        filter: seccomp::compile(Policy::Process),
+        countable: seccomp::compile_countable(Policy::Process),
+        agents: HashSet::new(),
+    };
     send(&server.control, &ForkReply::Ready, None)?;
     let mut buffer = vec![0u8; LARGEST_REQUEST];
     loop {
@@ -75,6 +82,10 @@ impl Server {
         }
     }
 
+    fn filter_for(&self, request: &MakeRequest) -> &[Instruction] {
+        if request.watch_memory > 0 { &self.countable } else { &self.filter }
+    }
+
     fn make(&self, request: &MakeRequest, descriptors: Vec<OwnedFd>) -> Step<(i32, OwnedFd)> {
         let directories = match (request.tier, &request.directories) {
             (MakeTier::Process, Some(directories)) => directories,
@@ -95,7 +106,7 @@ impl Server {
                     // Too large a file is an error of the one write, not the end of the agent.
                     // SAFETY: SIG_IGN is a valid disposition for this signal.
                     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
-                    let entered = process::enter(request, directories, go, &self.filter)?;
+                    let entered = process::enter(request, directories, go, self.filter_for(request))?;
                     if let Some(entry) = entered.kill_order {
                         kill_order::settle(entry);
                     }

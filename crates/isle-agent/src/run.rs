@@ -466,6 +466,7 @@ pub(crate) fn finish(run: &Run, leftovers: u32) {
         // A tree that was ended from outside was not ended by a limit.
         exceeded: if state.killed.is_none() { exceeded(&run.limits, &reaped) } else { None },
         context: state.context,
+        killed_for_memory: state.killed_for_memory,
     });
     run.changed.notify_waiters();
 }

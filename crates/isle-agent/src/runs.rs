@@ -52,6 +52,8 @@ pub(crate) struct RunState {
     /// Someone asked for the end of the tree; `true` when it was the clock.
     pub(crate) killed: Option<bool>,
     pub(crate) refused: BTreeMap<i32, u64>,
+    /// How many of its processes the agent killed at the memory limit.
+    pub(crate) killed_for_memory: u32,
     /// Why it could not be started; set together with `ended`.
     pub(crate) failed: Option<Failure>,
     /// What an interpreter gave back beside output.
@@ -83,6 +85,7 @@ impl RunState {
             ended: None,
             killed: None,
             refused: BTreeMap::new(),
+            killed_for_memory: 0,
             failed: None,
             report: None,
             context: None,
@@ -103,6 +106,8 @@ pub(crate) struct Runs {
     by_id: RefCell<HashMap<String, Rc<Run>>>,
     /// Runs that were killed before they were heard of, newest last.
     condemned: RefCell<VecDeque<String>>,
+    /// Told whenever one begins.
+    begun: Notify,
 }
 
 /// How many early kills are remembered.
@@ -111,6 +116,12 @@ const MOST_CONDEMNED: usize = 64;
 impl Runs {
     pub(crate) fn insert(&self, run: Rc<Run>) {
         self.by_id.borrow_mut().insert(run.id.clone(), run);
+        self.begun.notify_one();
+    }
+
+    /// Waits until a run begins; one that began since the last time counts.
+    pub(crate) async fn begun(&self) {
+        self.begun.notified().await;
     }
 
     pub(crate) fn get(&self, id: &str) -> Option<Rc<Run>> {

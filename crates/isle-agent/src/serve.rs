@@ -18,6 +18,7 @@ use tokio::task::LocalSet;
 
 use crate::code::{self, Interpreters};
 use crate::family::has_no_children;
+use crate::ration::{self, Ration};
 use crate::runs::{RunKind, Runs};
 use crate::{files, place, reap, refusals, run, tree};
 
@@ -36,6 +37,7 @@ pub(crate) fn serve_forever(
     listener: Option<OwnedFd>,
     notifications: Option<Listener>,
     preamble: Preamble,
+    ration: Option<Ration>,
 ) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() else {
         return;
@@ -50,6 +52,9 @@ pub(crate) fn serve_forever(
         tokio::task::spawn_local(reaper.run(agent.clone()));
         if let Some(notifications) = notifications {
             tokio::task::spawn_local(refusals::answer(notifications, agent.clone()));
+        }
+        if let Some(ration) = ration {
+            tokio::task::spawn_local(ration::keep(agent.clone(), ration));
         }
         if write_preamble(&link, &preamble).is_err() && listener.is_none() {
             return;

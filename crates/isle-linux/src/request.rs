@@ -196,6 +196,12 @@ pub struct MakeRequest {
     /// The private directories of a sandbox that has no root of its own (tier `process`).
     #[n(13)]
     pub directories: Option<Directories>,
+    /// Bytes of memory the agent keeps the sandbox to because no cgroup does (0: it does not).
+    #[n(14)]
+    pub watch_memory: u64,
+    /// CPUs, in thousandths, the agent keeps the sandbox to because no cgroup does (0: it does not).
+    #[n(15)]
+    pub watch_cpus: u64,
 }
 
 /// Where the directories of a sandbox without a root of its own are on the host: absolute paths.

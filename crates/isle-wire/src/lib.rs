@@ -24,10 +24,13 @@ pub use mux::{Incoming, Mux, MuxError, Side, Stream};
 
 /// The generation of the protocol this crate speaks. An agent in a living sandbox is frozen,
 /// so it is the host that adapts: it may talk to any generation from [`OLDEST_GENERATION`] on.
-pub const GENERATION: u32 = 2;
+pub const GENERATION: u32 = 3;
 
 /// The first generation whose agents run code in interpreters they keep.
 pub const CODE_GENERATION: u32 = 2;
+
+/// The first generation whose agents keep the limits that no cgroup keeps.
+pub const RATION_GENERATION: u32 = 3;
 
 /// The oldest agent generation the host still talks to.
 pub const OLDEST_GENERATION: u32 = 1;

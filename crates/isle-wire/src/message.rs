@@ -326,6 +326,11 @@ pub struct Ended {
     /// What became of the context it ran in. Since generation 2.
     #[n(11)]
     pub context: Option<ContextFate>,
+    /// How many of its processes the agent killed at the sandbox's memory limit, which it keeps where no
+    /// cgroup does. Since generation 3.
+    #[n(12)]
+    #[cbor(default)]
+    pub killed_for_memory: u32,
 }
 
 /// Something of a sandbox that has no room left.

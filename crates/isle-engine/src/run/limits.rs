@@ -39,7 +39,7 @@ fn rose(before: Option<u64>, after: Option<u64>) -> bool {
 /// What happened to the sandbox while a run went on.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Happenings {
-    /// The kernel killed a process for lack of memory.
+    /// The kernel, or the agent in its place, killed a process for lack of memory.
     pub(crate) ran_out_of_memory: bool,
     /// The kernel refused a process or thread.
     refused_a_fork: bool,
@@ -55,7 +55,7 @@ impl Happenings {
     pub(crate) fn since(before: Counters, run: &Run, ended: &Ended) -> Self {
         let (backend, id) = (&run.sandbox.backend, &run.sandbox.id);
         let memory = Self {
-            ran_out_of_memory: rose(before.oom_kills, backend.oom_kills(id)),
+            ran_out_of_memory: ended.killed_for_memory > 0 || rose(before.oom_kills, backend.oom_kills(id)),
             counts_memory: before.oom_kills.is_some(),
             counts_forks: before.refused_forks.is_some(),
             ..Self::default()

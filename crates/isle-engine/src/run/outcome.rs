@@ -81,7 +81,7 @@ fn ended_finish(run: &Run, ended: &Ended, happenings: Happenings) -> Finish {
     let mut notes: Vec<String> = note.into_iter().collect();
     if ran_out_of_memory && state != RunState::OomKilled {
         notes.push(format!(
-            "the kernel ended a process of this sandbox because its memory limit of {memory} was reached"
+            "a process of this sandbox was ended because its memory limit of {memory} was reached"
         ));
     }
     let limits_hit = limits_hit(run, ended, state, happenings);

@@ -301,6 +301,7 @@ impl Place {
                 full: Vec::new(),
                 exceeded: None,
                 context: None,
+                killed_for_memory: 0,
             };
             *run.ended.lock().unwrap() = Some(ended.clone());
             run.say(Frame::message(&ExecEvent::Ended(Box::new(ended))));

@@ -53,7 +53,7 @@ pub(super) async fn create(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpe
 
 /// Hands a fresh sandbox over.
 fn finish(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec, fresh: Fresh) -> Result<Created> {
-    let containment = report::of_sandbox(&inner.facts, &inner.cgroups, spec, &fresh.welcome.missing);
+    let containment = report::of_sandbox(&inner.facts, &inner.cgroups, spec, &fresh.welcome);
     inner.alive.insert(id, fresh.holding);
     failpoint(Point::NativeHandedOver)?;
     look_after_volume(inner, id, spec);
@@ -268,7 +268,19 @@ fn request(
             Tier::Process => spec.limits.disk.0,
         },
         directories: None,
+        watch_memory: if holds.memory { 0 } else { spec.limits.memory.0 },
+        watch_cpus: if holds.cpu { 0 } else { thousandths(spec.limits.cpus) },
     }
+}
+
+/// CPUs that have to be kept to; none when the host has no more.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a positive range")]
+fn thousandths(cpus: f64) -> u64 {
+    let host = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    if cpus >= f64::from(u32::try_from(host).unwrap_or(u32::MAX)) {
+        return 0;
+    }
+    (cpus * 1000.0).round().clamp(1.0, 1e9) as u64
 }
 
 /// A slot that is given back unless kept. One that belongs to a volume stays reserved either way, and

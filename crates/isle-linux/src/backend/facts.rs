@@ -27,6 +27,8 @@ pub(super) struct Facts {
     /// Whether volumes can be images of their own.
     pub(super) images: bool,
     pub(super) kernel: String,
+    /// Whether `/proc` tells who is whose child.
+    pub(super) lists_children: bool,
 }
 
 impl Facts {
@@ -51,6 +53,7 @@ impl Facts {
             id_helpers: ["newuidmap", "newgidmap"].iter().all(|program| on_path(program)),
             images: volume::images_possible(),
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            lists_children: Path::new("/proc/thread-self/children").exists(),
         }
     }
 

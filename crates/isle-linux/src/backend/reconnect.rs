@@ -49,7 +49,7 @@ pub(super) async fn reconnect(inner: &Arc<Inner>, id: &SandboxId, spec: &Sandbox
     inner.alive.insert(id, holding);
     failpoint(Point::NativeHeld)?;
     create::look_after_volume(inner, id, spec);
-    let containment = report::of_sandbox(&inner.facts, &inner.cgroups, spec, &welcome.missing);
+    let containment = report::of_sandbox(&inner.facts, &inner.cgroups, spec, &welcome);
     let anchor = serde_json::json!({ "backend": "native" });
     Ok(Found::Alive(Created { link: Box::new(stream), containment, welcome: Some(welcome), anchor }))
 }

@@ -1,7 +1,7 @@
 //! Containment: what each tier promises, and what of it this host really enforces.
 
 use isle_engine::backend::{Containment, Guarantee, GuaranteeStatus, Lifetime, Offer, SandboxSpec, Tier};
-use isle_wire::Missing;
+use isle_wire::{Missing, RATION_GENERATION, Welcome};
 
 use super::cgroup::Cgroups;
 use super::facts::Facts;
@@ -13,6 +13,7 @@ fn guarantees(facts: &Facts, cgroups: &Cgroups, tier: Tier, lifetime: Lifetime) 
         Tier::Container => container(facts, cgroups, lifetime),
         Tier::Process => process(facts, cgroups),
     };
+    watch(facts, cgroups, tier, &mut lines);
     open::name(facts, tier, &mut lines);
     lines
 }
@@ -57,7 +58,12 @@ fn container(facts: &Facts, cgroups: &Cgroups, lifetime: Lifetime) -> Vec<Guaran
         ),
         line("no_new_privileges", Ok("set for every process".into())),
     ];
-    lines.extend(common(facts, cgroups));
+    lines.extend(common(facts, cgroups).into_iter().map(|one| match one.key.as_str() {
+        "pids_limit" if !cgroups.holds().pids => {
+            line("pids_limit", Ok("an rlimit on the processes of each of its user ids".into()))
+        }
+        _ => one,
+    }));
     lines.push(disk(facts, lifetime));
     lines
 }
@@ -136,10 +142,29 @@ fn among_processes(facts: &Facts, cgroups: &Cgroups, mut one: Guarantee) -> Guar
         "pids_limit" if !holds.pids => {
             one.how.push_str("; an rlimit would count other processes of the daemon's user");
         }
-        "memory_limit" if !holds.memory => one.how.push_str("; an rlimit holds for each process alone"),
         _ => {}
     }
     one
+}
+
+/// What the agent keeps in place of a cgroup.
+fn watch(facts: &Facts, cgroups: &Cgroups, tier: Tier, lines: &mut [Guarantee]) {
+    let holds = cgroups.holds();
+    // Without namespaces the agent finds its processes by asking who is whose child.
+    let sees = tier == Tier::Container || facts.lists_children;
+    for one in lines {
+        let how = match one.key.as_str() {
+            "memory_limit" if !holds.memory && sees => {
+                "watched, not enforced: the agent looks, and at the limit kills the largest process; one process alone is held by an rlimit"
+            }
+            "cpu_limit" if !holds.cpu && sees => {
+                "watched, not enforced: the agent looks, and stops a sandbox that has used its share until it has more"
+            }
+            _ => continue,
+        };
+        one.status = GuaranteeStatus::Watched;
+        one.how = format!("{how} ({})", one.how);
+    }
 }
 
 /// What both tiers have.
@@ -236,10 +261,21 @@ pub(super) fn of_sandbox(
     facts: &Facts,
     cgroups: &Cgroups,
     spec: &SandboxSpec,
-    missing: &[Missing],
+    welcome: &Welcome,
 ) -> Containment {
     let mut guarantees = guarantees(facts, cgroups, spec.tier, spec.lifetime);
-    for Missing { key, reason } in missing {
+    if welcome.generation < RATION_GENERATION {
+        for one in
+            guarantees.iter_mut().filter(|one| ["memory_limit", "cpu_limit"].contains(&one.key.as_str()))
+        {
+            if one.status == GuaranteeStatus::Watched {
+                one.status = GuaranteeStatus::Missing;
+                one.how = "the sandbox was made by an earlier version, whose agent does not watch".into();
+                one.fix = "destroy it and make it anew; its workspace stays".into();
+            }
+        }
+    }
+    for Missing { key, reason } in &welcome.missing {
         let known = guarantees.iter_mut().find(|one| one.key == *key);
         match known {
             Some(line) => {

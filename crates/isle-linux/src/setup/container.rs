@@ -28,6 +28,8 @@ pub fn namespaces(network: network::State) -> libc::c_int {
 #[derive(Debug)]
 pub struct Recipe {
     filter: Vec<Instruction>,
+    /// For sandboxes whose memory is counted by looking.
+    countable: Vec<Instruction>,
     covers: Vec<root::Cover>,
 }
 
@@ -35,7 +37,17 @@ impl Recipe {
     /// For this kernel. The caller has entered the berth.
     #[must_use]
     pub fn new() -> Self {
-        Self { filter: seccomp::compile(Policy::Container), covers: root::covers() }
+        Self {
+            filter: seccomp::compile(Policy::Container),
+            countable: seccomp::compile_countable(Policy::Container),
+            covers: root::covers(),
+        }
+    }
+}
+
+impl Recipe {
+    fn filter_for(&self, request: &MakeRequest) -> &[Instruction] {
+        if request.watch_memory > 0 { &self.countable } else { &self.filter }
     }
 }
 
@@ -79,7 +91,8 @@ pub fn enter(request: &MakeRequest, go: OwnedFd, network: network::State, recipe
     prctl(libc::PR_SET_DUMPABLE, 1, 0).doing(|| "open the agent's entries".into())?;
     let kill_order = open_kill_order();
     confine_files(&mut missing);
-    let refusals = seccomp::install(&recipe.filter).doing(|| "install the system call filter".into())?;
+    let refusals =
+        seccomp::install(recipe.filter_for(request)).doing(|| "install the system call filter".into())?;
     prctl(libc::PR_SET_DUMPABLE, 0, 0).doing(|| "close the agent's memory".into())?;
     Ok(Entered { refusals: Some(refusals), kill_order, missing })
 }

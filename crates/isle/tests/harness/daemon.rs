@@ -156,6 +156,15 @@ impl TestDaemon {
         holds
     }
 
+    /// Whether a limit is kept at all, by the kernel or by looking.
+    pub(crate) fn keeps(&self, sandbox: &str, key: &str) -> bool {
+        let status = self.get(&format!("/v1/status?sandbox={sandbox}"));
+        let lines = status["detail"]["containment"].as_array().unwrap().clone();
+        let line = lines.iter().find(|line| line["key"] == key);
+        let line = line.unwrap_or_else(|| panic!("no {key}: {status}"));
+        line["status"] != "missing"
+    }
+
     /// Whether this host has sandboxes of a tier at all.
     pub(crate) fn offers(&self, tier: &str) -> bool {
         let tiers = self.get("/v1/runtimes")["tiers"].as_array().unwrap().clone();

@@ -41,6 +41,12 @@ impl Arena {
         self.daemon.enforces(WILD, key)
     }
 
+    /// Whether the kernel counts something for the attacker.
+    pub(crate) fn counts(&self, what: &str) -> bool {
+        let status = self.daemon.get(&format!("/v1/status?sandbox={WILD}"));
+        status["detail"]["usage"][what].is_u64()
+    }
+
     /// Runs a Python attack to its end.
     pub(crate) fn run(&self, program: &str) -> Value {
         self.daemon.exec(WILD, json!({"argv": ["python3", "-c", program], "timeout": "60s", "wait": "70s"}))

@@ -50,3 +50,32 @@ fn a_sandbox_gets_no_more_than_its_share_of_cpu_and_a_slow_run_is_told() {
     let idle: Value = arena.daemon.exec(WILD, json!({"command": "sleep 60", "timeout": "1s", "wait": "30s"}));
     assert!(!idle["limits_hit"].to_string().contains("cpus"), "{idle}");
 }
+
+#[test]
+fn a_command_gets_its_share_of_cpu_with_cgroups_or_without_and_does_not_see_why() {
+    for tier in ["container", "process"] {
+        let arena = Arena::new(json!({"cpus": 0.5, "tier": tier}));
+        assert!(arena.daemon.keeps(WILD, "cpu_limit"));
+        let run = arena.run(
+            "import os, resource, time
+began = time.monotonic()
+children = []
+for i in range(4):
+    child = os.fork()
+    if child == 0:
+        while time.monotonic() - began < 3: pass
+        os._exit(0)
+    children.append(child)
+for child in children:
+    # Somebody else's stopping would be told too.
+    assert os.WIFEXITED(os.waitpid(child, os.WUNTRACED)[1])
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print((used.ru_utime + used.ru_stime) / (time.monotonic() - began))
+",
+        );
+        assert_eq!(run["state"], "completed", "{tier}: {run}");
+        let share: f64 = run["stdout"].as_str().unwrap().trim().parse().unwrap();
+        assert!(share <= 0.5 * 1.3, "{tier}: used {share} CPUs of 0.5");
+        arena.assert_neighbour_calm();
+    }
+}

@@ -47,6 +47,33 @@ fn memory_without_end_disturbs_nobody_and_is_named() {
 }
 
 #[test]
+fn memory_spread_over_many_processes_is_limited_with_cgroups_or_without() {
+    for tier in ["container", "process"] {
+        let arena = Arena::new(json!({"memory": "96M", "tier": tier}));
+        assert!(arena.daemon.keeps(WILD, "memory_limit"));
+        let marker = marker(11);
+        // None has too much by itself.
+        let run = arena.run(&format!(
+            "import os, time  # {marker}
+own = os.getpid()
+for i in range(5):
+    if os.fork() == 0: break
+if os.getpid() == own:
+    for i in range(5): print(os.wait()[1], flush=True)
+    os._exit(0)
+keep = bytearray(b'x') * (60 << 20)
+time.sleep(3)
+"
+        ));
+        // How many the limit leaves alone depends on who is looked at first.
+        let ends: Vec<&str> = run["stdout"].as_str().unwrap().lines().collect();
+        assert!(ends.len() == 5 && ends.contains(&"9"), "{tier}: nobody was killed: {run}");
+        assert_names(&run, "memory", "96M");
+        arena.assert_all_gone(&marker);
+    }
+}
+
+#[test]
 fn shared_memory_is_limited_by_itself_and_named() {
     let arena = Arena::new(json!({"memory": "256M", "disk": "512M"}));
     let run = arena.run(

@@ -58,6 +58,17 @@ enum Verdict {
 /// Builds the program.
 #[must_use]
 pub fn compile(policy: Policy) -> Vec<Instruction> {
+    compile_without(policy, &[])
+}
+
+/// The same for a sandbox whose memory nobody but its agent counts: without the calls whose memory cannot
+/// be seen from outside a process. Programs that would use them fall back to files.
+#[must_use]
+pub fn compile_countable(policy: Policy) -> Vec<Instruction> {
+    compile_without(policy, calls::UNCOUNTABLE)
+}
+
+fn compile_without(policy: Policy, absent: &[libc::c_long]) -> Vec<Instruction> {
     let mut program = vec![
         step(LOAD, OFFSET_ARCH),
         jump(JUMP_EQUAL, AUDIT_ARCH, 1, 0),
@@ -66,12 +77,12 @@ pub fn compile(policy: Policy) -> Vec<Instruction> {
         jump(JUMP_AT_LEAST, X32, 0, 1),
         step(RETURN, NOT_A_CALL),
     ];
-    program.extend(search(&ranges(policy), policy));
+    program.extend(search(&ranges(policy, absent), policy));
     program
 }
 
 /// Consecutive numbers with the same verdict, covering everything from 0 up.
-fn ranges(policy: Policy) -> Vec<(u32, Verdict)> {
+fn ranges(policy: Policy, absent: &[libc::c_long]) -> Vec<(u32, Verdict)> {
     let mut verdicts: Vec<(u32, Verdict)> = Vec::new();
     let mut add = |numbers: &[libc::c_long], verdict: Verdict| {
         verdicts.extend(numbers.iter().filter_map(|&number| Some((u32::try_from(number).ok()?, verdict))));
@@ -81,8 +92,11 @@ fn ranges(policy: Policy) -> Vec<(u32, Verdict)> {
             && (calls::REFUSED_AMONG_HOST_SOCKETS.contains(number)
                 || calls::CHECKED_AMONG_HOST_PROCESSES.iter().any(|(checked, _)| checked == number))
     };
-    let allowed: Vec<libc::c_long> =
-        calls::ALLOWED.iter().copied().filter(|number| !special(number)).collect();
+    let allowed: Vec<libc::c_long> = calls::ALLOWED
+        .iter()
+        .copied()
+        .filter(|number| !special(number) && !absent.contains(number))
+        .collect();
     add(&allowed, Verdict::Return(ALLOW));
     add(calls::ALLOWED_BY_NUMBER, Verdict::Return(ALLOW));
     add(calls::REFUSED, Verdict::Return(NOTIFY));

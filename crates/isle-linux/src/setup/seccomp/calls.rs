@@ -55,6 +55,10 @@ pub(super) const CHECKED_AMONG_HOST_PROCESSES: &[(c_long, Check)] = &[
     (libc::SYS_ioprio_set, Check::ItselfByKind(1)),
 ];
 
+/// Absent where no cgroup counts memory: files without a name anywhere, which nobody sees once they are
+/// closed and still mapped, or on their way through a socket.
+pub(super) const UNCOUNTABLE: &[c_long] = &[libc::SYS_memfd_create];
+
 /// Refused where the host's sockets are in reach. No socket could be used with them anyway.
 pub(super) const REFUSED_AMONG_HOST_SOCKETS: &[c_long] = &[libc::SYS_bind, libc::SYS_connect];
 

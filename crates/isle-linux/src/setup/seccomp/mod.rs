@@ -8,7 +8,7 @@ mod bpf;
 mod calls;
 mod install;
 
-pub use bpf::{Instruction, Policy, compile};
+pub use bpf::{Instruction, Policy, compile, compile_countable};
 pub use calls::call_name;
 pub use install::{Listener, Notification, install};
 

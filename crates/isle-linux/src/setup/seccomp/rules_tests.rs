@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::bpf::{Policy, compile};
+use super::bpf::{Policy, compile, compile_countable};
 use super::bpf_tests::{ALLOW, ARCH, KILL, NOTIFY, errno, run};
 use super::calls;
 
@@ -134,6 +134,22 @@ fn every_call_gets_the_verdict_of_its_rule_whatever_its_arguments() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn where_memory_is_counted_by_looking_only_what_cannot_be_seen_is_absent() {
+    for policy in POLICIES {
+        let (plain, countable) = (compile(policy), compile_countable(policy));
+        for number in 0..=HIGHEST {
+            let expected = if number == libc::SYS_memfd_create {
+                errno(libc::ENOSYS)
+            } else {
+                run(&plain, ARCH, number, [0; 3])
+            };
+            assert_eq!(run(&countable, ARCH, number, [0; 3]), expected, "{policy:?}: call {number}");
+        }
+        assert_eq!(run(&plain, ARCH, libc::SYS_memfd_create, [0; 3]), ALLOW);
     }
 }
 

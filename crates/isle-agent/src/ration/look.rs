@@ -1,0 +1,134 @@
+//! Everybody in the sandbox, as `/proc` shows them.
+
+use std::collections::HashMap;
+use std::fs;
+use std::time::Duration;
+
+use crate::family::{children, descendants, own_pid};
+use crate::place;
+
+/// A process, when somebody looked.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    pub(super) pid: i32,
+    /// When it began: with its number, who it is.
+    pub(super) began: u64,
+    pub(super) parent: i32,
+    pub(super) state: u8,
+    /// CPU time of its own.
+    pub(super) used: Duration,
+    /// CPU time of the children it has waited for, and of theirs.
+    pub(super) waited_for: Duration,
+    /// Bytes in memory, shared ones included.
+    pub(super) resident: u64,
+}
+
+/// Everybody but the agent, and the supervisors it has where there are no namespaces; parents before
+/// children.
+pub(super) fn everybody() -> Vec<Seen> {
+    let pids: Vec<i32> = if place::private().is_some() {
+        let supervisors = children(own_pid());
+        descendants(own_pid()).into_iter().filter(|pid| !supervisors.contains(pid)).collect()
+    } else {
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|&pid| pid > 1).collect()
+    };
+    in_order(pids.into_iter().filter_map(look_at).collect())
+}
+
+fn look_at(pid: i32) -> Option<Seen> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    read(pid, &stat).map(|seen| Seen { used: clock(pid).unwrap_or(seen.used), ..seen })
+}
+
+/// From `stat`. The name comes second, in brackets, and may hold anything.
+fn read(pid: i32, stat: &[u8]) -> Option<Seen> {
+    let end = stat.iter().rposition(|&byte| byte == b')')?;
+    let fields: Vec<&str> = std::str::from_utf8(&stat[end + 1..]).ok()?.split_ascii_whitespace().collect();
+    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    Some(Seen {
+        pid,
+        began: number(19)?,
+        parent: fields.get(1)?.parse().ok()?,
+        state: *fields.first()?.as_bytes().first()?,
+        used: ticks(number(11)? + number(12)?),
+        waited_for: ticks(number(13)? + number(14)?),
+        resident: number(21)? * PAGE,
+    })
+}
+
+/// Pages and ticks as `/proc` counts them on every architecture Isle is made for.
+const PAGE: u64 = 4096;
+fn ticks(count: u64) -> Duration {
+    Duration::from_millis(count * 10)
+}
+
+/// The CPU clock of a process: exact, where `stat` counts in ticks.
+pub(super) fn clock(pid: i32) -> Option<Duration> {
+    let mut clock = 0;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: both calls fill what they are given, which outlives them.
+    let read = unsafe {
+        libc::clock_getcpuclockid(pid, &raw mut clock) == 0 && libc::clock_gettime(clock, &raw mut time) == 0
+    };
+    let (seconds, nanos) = (u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?);
+    read.then(|| Duration::new(seconds, nanos))
+}
+
+/// Parents before children.
+fn in_order(mut all: Vec<Seen>) -> Vec<Seen> {
+    let parents: HashMap<i32, i32> = all.iter().map(|seen| (seen.pid, seen.parent)).collect();
+    let depth = |pid: i32| {
+        let above = std::iter::successors(parents.get(&pid), |&&parent| parents.get(&parent));
+        // Numbers change hands while they are read: there is no telling that this is a tree.
+        above.take(parents.len()).count()
+    };
+    all.sort_by_cached_key(|seen| depth(seen.pid));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_read_whatever_its_name_is() {
+        let line =
+            b"7 (a) b (c\n) S 3 7 7 0 -1 4194560 0 0 0 0 12 3 40 5 20 0 1 0 777 9999 25 18446744073709551615";
+        let seen = read(7, line).unwrap();
+        assert_eq!((seen.pid, seen.parent, seen.state, seen.began), (7, 3, b'S', 777));
+        assert_eq!((seen.used, seen.waited_for), (Duration::from_millis(150), Duration::from_millis(450)));
+        assert_eq!(seen.resident, 25 * 4096);
+        assert!(read(7, b"7 (cut off) S 3").is_none());
+    }
+
+    #[test]
+    fn parents_come_before_children() {
+        let one = |pid: i32, parent: i32| Seen {
+            pid,
+            began: 0,
+            parent,
+            state: b'S',
+            used: Duration::ZERO,
+            waited_for: Duration::ZERO,
+            resident: 0,
+        };
+        let order: Vec<i32> =
+            in_order(vec![one(9, 4), one(4, 6), one(6, 1), one(2, 1)]).iter().map(|seen| seen.pid).collect();
+        assert_eq!(order, [6, 2, 4, 9]);
+        assert_eq!(in_order(vec![one(5, 6), one(6, 5)]).len(), 2, "a circle ends");
+    }
+
+    #[test]
+    fn a_process_that_computes_is_seen_to() {
+        let pid = own_pid();
+        let before = look_at(pid).unwrap();
+        let mut after = before.clone();
+        while after.used < before.used + Duration::from_millis(5) {
+            std::hint::spin_loop();
+            after = look_at(pid).unwrap();
+        }
+        assert!(after.resident > 0);
+        assert_eq!(after.began, before.began);
+    }
+}
