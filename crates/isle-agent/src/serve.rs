@@ -9,11 +9,11 @@ use std::time::Duration;
 use isle_linux::request::Preamble;
 use isle_linux::setup::seccomp::Listener;
 use isle_wire::{
-    Frame, GENERATION, Missing, Mux, Reply, Request, RunEntry, RunList, Side, Stream, Welcome, read_frame,
-    write_message,
+    Frame, GENERATION, Missing, Mux, QuietSocket, Reply, Request, RunEntry, RunList, Side, Stream, Welcome,
+    read_frame, write_message,
 };
 use tokio::io::AsyncWriteExt;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixListener;
 use tokio::task::LocalSet;
 
 use crate::code::{self, Interpreters};
@@ -98,8 +98,7 @@ pub(crate) fn write_preamble(link: &impl std::os::fd::AsFd, preamble: &Preamble)
 }
 
 async fn connection(link: OwnedFd, agent: Shared) {
-    let stream = std::os::unix::net::UnixStream::from(link);
-    let Ok(stream) = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream)) else { return };
+    let Ok(stream) = QuietSocket::new(link.into()) else { return };
     let (_mux, mut incoming, driver) = Mux::new(stream, Side::Agent);
     tokio::task::spawn_local(driver);
     while let Some(stream) = incoming.accept().await {

@@ -14,6 +14,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use isle_engine::{Code, Error};
+use isle_wire::QuietSocket;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
@@ -62,6 +63,13 @@ impl Doorway {
                 }
             };
             let service = self.clone();
+            let stream = match stream.into_std().and_then(QuietSocket::new) {
+                Ok(stream) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be taken over");
+                    continue;
+                }
+            };
             self.connections.spawn(async move {
                 service.converse(stream, peer, None, Patience::Endless).await;
                 drop(slot);

@@ -11,6 +11,7 @@ mod file;
 mod frame;
 mod message;
 mod mux;
+mod quiet;
 
 pub use code::{
     CodeLanguage, CodeRequest, CodeSource, ContextAction, ContextEntry, ContextFate, ContextList,
@@ -21,6 +22,7 @@ pub use file::*;
 pub use frame::{Frame, FrameError, MAX_FRAME, read_frame, write_frame, write_message};
 pub use message::*;
 pub use mux::{Incoming, Mux, MuxError, Side, Stream};
+pub use quiet::QuietSocket;
 
 /// The generation of the protocol this crate speaks. An agent in a living sandbox is frozen,
 /// so it is the host that adapts: it may talk to any generation from [`OLDEST_GENERATION`] on.

@@ -47,7 +47,7 @@ impl Mux {
     /// connection does, or when the last [`Mux`] is dropped on the host's side.
     pub fn new<T>(socket: T, side: Side) -> (Self, Incoming, impl Future<Output = ()>)
     where
-        T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+        T: AsyncRead + AsyncWrite + Unpin,
     {
         let mode = match side {
             Side::Host => yamux::Mode::Client,

@@ -1,6 +1,5 @@
 //! Making a sandbox.
 
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::Arc;
@@ -10,8 +9,7 @@ use isle_engine::backend::{Created, Keep, Lifetime, OPEN_FILES, SandboxSpec, Tie
 use isle_engine::values::{SandboxId, SandboxName};
 use isle_engine::{Code, Error, Result};
 use isle_fail::Point;
-use isle_wire::Welcome;
-use tokio::net::UnixStream;
+use isle_wire::{QuietSocket, Welcome};
 
 use super::alive::{self, Holding};
 use super::fork_server::ForkServer;
@@ -33,7 +31,7 @@ pub(super) const NO_SLOT: u32 = u32::MAX;
 /// A sandbox that was made, before anybody owns it.
 #[derive(Debug)]
 pub(super) struct Fresh {
-    pub(super) link: UnixStream,
+    pub(super) link: QuietSocket,
     pub(super) holding: Holding,
     pub(super) welcome: Welcome,
 }
@@ -183,13 +181,10 @@ async fn make_process(
         stopped: Arc::default(),
         lease: None,
     };
-    let connect = || -> io::Result<UnixStream> {
-        ours.set_nonblocking(true)?;
-        UnixStream::from_std(ours)
-    };
     let greeted = async {
         failpoint(Point::NativeProcessMade)?;
-        let mut link = connect().map_err(|error| failed("open the stream to the agent", error))?;
+        let mut link =
+            QuietSocket::new(ours).map_err(|error| failed("open the stream to the agent", error))?;
         let told = tokio::time::timeout(SET_UP, link::read_preamble(&mut link)).await;
         let welcome = told.unwrap_or_else(|_| Err(stuck()))?;
         failpoint(Point::NativeGreeted)?;

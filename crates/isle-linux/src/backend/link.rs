@@ -1,9 +1,8 @@
 //! The stream to an agent: how its set-up went comes first.
 
 use isle_engine::{Error, Result};
-use isle_wire::{Missing, Welcome};
+use isle_wire::{Missing, QuietSocket, Welcome};
 use tokio::io::AsyncReadExt;
-use tokio::net::UnixStream;
 
 use super::fork_server::refusal;
 use crate::request::Preamble;
@@ -12,7 +11,7 @@ use crate::request::Preamble;
 const LARGEST: usize = 64 * 1024;
 
 /// Reads the preamble; who the agent is and what could not be set up, or why there is no sandbox.
-pub(super) async fn read_preamble(link: &mut UnixStream) -> Result<Welcome> {
+pub(super) async fn read_preamble(link: &mut QuietSocket) -> Result<Welcome> {
     let broken =
         |error: std::io::Error| Error::internal(format!("the sandbox ended during its set-up: {error}"));
     let length = usize::try_from(link.read_u32().await.map_err(broken)?).unwrap_or(usize::MAX);

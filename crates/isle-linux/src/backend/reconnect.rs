@@ -10,7 +10,7 @@ use isle_engine::backend::{Created, Found, SandboxSpec};
 use isle_engine::values::SandboxId;
 use isle_engine::{Error, Result};
 use isle_fail::Point;
-use tokio::net::UnixStream;
+use isle_wire::QuietSocket;
 
 use super::alive::Holding;
 use super::{Inner, create, failed, failpoint, link, report};
@@ -60,14 +60,14 @@ pub(super) async fn find_process(inner: &Inner, id: &SandboxId) -> Option<OwnedF
 }
 
 /// The process that listens at the other end.
-fn peer_process(stream: &UnixStream) -> Option<OwnedFd> {
+fn peer_process(stream: &QuietSocket) -> Option<OwnedFd> {
     const SO_PEERPIDFD: libc::c_int = 77;
     let mut descriptor: libc::c_int = -1;
     let mut length = libc::socklen_t::try_from(size_of::<libc::c_int>()).ok()?;
     // SAFETY: the kernel stores one int, for which there is room.
     let result = unsafe {
         libc::getsockopt(
-            stream.as_raw_fd(),
+            stream.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
             SO_PEERPIDFD,
             (&raw mut descriptor).cast(),

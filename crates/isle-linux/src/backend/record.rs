@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use isle_engine::backend::{SandboxSpec, Tier};
 use isle_engine::values::{SandboxId, SandboxName};
 use isle_engine::{Error, Result};
+use isle_wire::QuietSocket;
 use serde::{Deserialize, Serialize};
 
 use super::{NativeConfig, failed};
@@ -182,9 +183,10 @@ impl Records {
         Ok(socket)
     }
 
-    pub(super) async fn connect(&self, id: &SandboxId) -> io::Result<tokio::net::UnixStream> {
+    pub(super) async fn connect(&self, id: &SandboxId) -> io::Result<QuietSocket> {
         let (_directory, path) = self.short_socket(id)?;
-        tokio::net::UnixStream::connect(path).await
+        let stream = tokio::net::UnixStream::connect(path).await?;
+        QuietSocket::new(stream.into_std()?)
     }
 
     pub(super) fn remove_socket(&self, id: &SandboxId) -> io::Result<()> {
