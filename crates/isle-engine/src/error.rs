@@ -67,7 +67,7 @@ codes! {
     DaemonUnavailable "DAEMON_UNAVAILABLE" 503 true "The daemon does not run or does not answer.";
     VersionMismatch "VERSION_MISMATCH" 409 false "Client and daemon are of different versions.";
     StateTooNew "STATE_TOO_NEW" 500 false "The state directory was written by a newer version.";
-    StateDamaged "STATE_DAMAGED" 500 false "The state database is damaged, or not Isle's; nothing of it was touched.";
+    StateDamaged "STATE_DAMAGED" 500 false "The state database is damaged, or not Isle's; nothing of it was touched. `isle repair` sets it aside.";
     ConfigInvalid "CONFIG_INVALID" 400 false "The configuration has an unknown key or a bad value.";
     Internal "INTERNAL" 500 true "Something failed that should not; the message says what.";
 }

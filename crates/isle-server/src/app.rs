@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use http::header::{HeaderMap, HeaderValue};
+use http::header::{CONNECTION, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use isle_engine::{CallContext, Code, Door, Engine, Error};
@@ -99,7 +99,15 @@ impl App {
     ) -> Response<Body> {
         let logged = self.log_http.then(|| Line::begin(request.method(), request.uri()));
         let actor = logged.is_some().then(|| peer.actor.clone());
-        let reply = self.admit(request, peer, guard, line).await;
+        let in_chunks = request.headers().contains_key(TRANSFER_ENCODING);
+        let mut reply = match in_chunks && line.is_twofold() {
+            true => reply::error(&twofold()),
+            false => self.admit(request, peer, guard, line).await,
+        };
+        if in_chunks {
+            // See `framing`: what comes after chunks is not read.
+            reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         if let (Some(logged), Some(actor)) = (logged, actor) {
             logged.end(&actor, reply.status());
         }
@@ -136,4 +144,10 @@ impl App {
         }
         reply
     }
+}
+
+/// A request whose end is said by its length and by its chunks.
+fn twofold() -> Error {
+    Error::new(Code::InvalidArgument, "the request has both Content-Length and Transfer-Encoding")
+        .next("send one of them: two ways to tell where a request ends can hide another one")
 }

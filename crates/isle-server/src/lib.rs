@@ -10,6 +10,7 @@ mod app;
 pub mod attach;
 mod body;
 mod config;
+mod framing;
 mod guard;
 mod line;
 mod listen;

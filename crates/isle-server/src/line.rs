@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::framing::Framing;
 use http::StatusCode;
 use isle_engine::{Code, Error};
 use serde_json::json;
@@ -34,6 +35,8 @@ pub(crate) struct LineState {
     unread: AtomicBool,
     /// A body came too slowly.
     too_slow: AtomicBool,
+    /// A request said in two ways where it ends.
+    twofold: AtomicBool,
 }
 
 impl LineState {
@@ -53,6 +56,11 @@ impl LineState {
         self.too_slow.load(Ordering::Acquire)
     }
 
+    /// Whether the request says in two ways where it ends.
+    pub(crate) fn is_twofold(&self) -> bool {
+        self.twofold.load(Ordering::Acquire)
+    }
+
     fn is_served(&self) -> bool {
         self.served.load(Ordering::Acquire)
     }
@@ -67,18 +75,19 @@ impl LineState {
 #[derive(Debug)]
 pub(crate) struct Line<S> {
     stream: Arc<Mutex<S>>,
+    framing: Arc<Mutex<Framing>>,
     pub(crate) state: Arc<LineState>,
 }
 
 impl<S> Clone for Line<S> {
     fn clone(&self) -> Self {
-        Self { stream: self.stream.clone(), state: self.state.clone() }
+        Self { stream: self.stream.clone(), framing: self.framing.clone(), state: self.state.clone() }
     }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
     pub(crate) fn new(stream: S) -> Self {
-        Self { stream: Arc::new(Mutex::new(stream)), state: Arc::new(LineState::default()) }
+        Self { stream: Arc::new(Mutex::new(stream)), framing: Arc::default(), state: Arc::default() }
     }
 
     fn stream(&self) -> MutexGuard<'_, S> {
@@ -173,6 +182,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Line<S> {
         let read = Pin::new(&mut *self.stream()).poll_read(context, buffer);
         if buffer.filled().len() > before {
             self.state.heard.store(true, Ordering::Release);
+            let mut framing = self.framing.lock().unwrap_or_else(PoisonError::into_inner);
+            if framing.read(&buffer.filled()[before..]) {
+                self.state.twofold.store(true, Ordering::Release);
+            }
         }
         read
     }

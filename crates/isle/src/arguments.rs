@@ -76,6 +76,8 @@ pub(crate) enum Command {
     Stop,
     /// End the daemon and start one of this version; named sandboxes live on
     Restart,
+    /// Set a damaged database aside, so that the daemon starts again; sandboxes live on
+    Repair,
     /// Speak MCP on standard input and output
     Mcp(McpArguments),
     /// Call an operation with a JSON object; without a name, list them

@@ -16,6 +16,7 @@ mod kill;
 mod logs;
 mod ls;
 mod mcp;
+mod repair;
 mod restart;
 mod rm;
 mod run;
@@ -93,6 +94,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Serve(arguments) => serve::serve(context, arguments),
         Command::Stop => block_on(stop::stop(context)),
         Command::Restart => block_on(restart::restart(context)),
+        Command::Repair => block_on(repair::repair(context)),
         Command::Mcp(arguments) => mcp::mcp(context, &arguments),
         Command::Call(arguments) => call::call(context, arguments),
         Command::Doctor(arguments) => doctor::doctor(context, arguments),

@@ -8,5 +8,5 @@ mod serve;
 mod start;
 
 pub(crate) use find::{connect, endpoint, ensure_running, reach};
-pub(crate) use serve::{Ground, serve};
+pub(crate) use serve::{Ground, serve, store_error};
 pub(crate) use start::{in_a_scope, move_into_a_scope, start};

@@ -229,7 +229,8 @@ fn raise_file_limit() {
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-fn store_error(places: &Places, error: StoreError) -> Error {
+/// What is wrong with a state directory, in words for people.
+pub(crate) fn store_error(places: &Places, error: StoreError) -> Error {
     let state_dir = places.state_dir.display();
     match error {
         StoreError::TooNew { found, known } => Error::new(
@@ -252,10 +253,10 @@ fn store_error(places: &Places, error: StoreError) -> Error {
             let path = path.display();
             Error::new(Code::StateDamaged, format!("{path} cannot be used: {reason}; nothing was touched"))
                 .next(format!("put a backup of {path} in its place"))
-                .next(format!(
-                    "or move it away together with {path}-wal: the next start takes over the sandboxes that \
-                     live, and keeps all workspaces; history and audit rows stay in the file you moved"
-                ))
+                .next(
+                    "or run `isle repair`: it sets the file aside, takes over the sandboxes that live, and keeps \
+                     all workspaces; history and audit rows stay in the file that was set aside",
+                )
         }
         other => Error::internal(other),
     }

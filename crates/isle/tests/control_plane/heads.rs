@@ -125,6 +125,27 @@ fn a_request_hidden_in_another_is_not_executed() {
     }
     assert!(target.daemon.names().is_empty(), "{:?}", target.daemon.names());
 
+    // Also when it would be whole either way, on a connection that has served others before.
+    let chunked = format!("{:x}\r\n{hidden_body}\r\n0\r\n\r\n", hidden_body.len());
+    let length = format!("Content-Length: {}\r\n", hidden_body.len());
+    let in_chunks = "Transfer-Encoding: chunked\r\n";
+    let before = format!("GET /healthz HTTP/1.1\r\nHost: {}\r\n\r\n", target.address);
+    for both in [format!("{head}{length}{in_chunks}"), format!("{head}{in_chunks}{length}")] {
+        let answer = target.raw(format!("{both}\r\n{chunked}{hidden}").as_bytes());
+        assert_eq!((answer.status(), answer.answers()), (400, 1), "{both}: {}", answer.text());
+        assert!(answer.error()["message"].as_str().unwrap().contains("Content-Length"));
+        assert!(answer.text().to_lowercase().contains("connection: close"), "{}", answer.text());
+        let answer = target.raw(format!("{before}{both}\r\n{chunked}{hidden}").as_bytes());
+        assert_eq!(answer.answers(), 2, "{both}: {}", answer.text());
+        assert!(answer.text().contains("HTTP/1.1 400"), "{}", answer.text());
+    }
+    assert!(target.daemon.names().is_empty(), "{:?}", target.daemon.names());
+    // Chunks alone are served, and nothing after them on the same connection.
+    let answer = target.raw(format!("{head}{in_chunks}\r\n{chunked}{hidden}").as_bytes());
+    assert_eq!((answer.status(), answer.answers()), (200, 1), "{}", answer.text());
+    assert_eq!(target.daemon.names(), ["outer"]);
+    target.daemon.succeeds(&["rm", "outer"]);
+
     // Two requests after each other on one connection are two requests.
     let plain = format!("GET /healthz HTTP/1.1\r\nHost: {}\r\n", target.address);
     let answer = target.raw(format!("{plain}\r\n{plain}Connection: close\r\n\r\n").as_bytes());

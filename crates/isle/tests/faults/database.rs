@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use crate::ground::Ground;
-use crate::harness::until;
+use crate::harness::{finish, until};
 
 /// Flips tried in each file.
 const FLIPS: usize = 12;
@@ -79,7 +79,7 @@ fn a_database_that_cannot_be_used_has_a_code_and_no_sandbox_dies_of_it() {
     for content in bad {
         std::fs::write(&path, &content).unwrap();
         let said = ground.daemon.try_launch().unwrap_err();
-        assert!(said.contains("STATE_DAMAGED") && said.contains("move it away"), "{said}");
+        assert!(said.contains("STATE_DAMAGED") && said.contains("isle repair"), "{said}");
         assert_eq!(std::fs::read(&path).unwrap(), content, "nothing was touched");
         assert!(alive(agent), "the sandbox died of it");
     }
@@ -114,4 +114,80 @@ fn flipped_bits_in_the_database_or_its_log_end_no_sandbox() {
         assert!(alive(agent), "the sandbox died of bit {place} in {}", damaged.display());
     }
     restore_and_check(&mut ground, &files, &job);
+}
+
+#[test]
+fn a_damaged_database_is_set_aside_on_request_and_what_lives_is_taken_over() {
+    let (mut ground, job, agent) = stage();
+    ground.daemon.terminate();
+    let path = database(&ground);
+    let state = ground.daemon.home().state_dir();
+    let good = std::fs::read(&path).unwrap();
+    let key = std::fs::read(state.join("audit.key")).unwrap();
+    let foreign = {
+        let other = ground.daemon.home().path().join("other.db");
+        rusqlite::Connection::open(&other).unwrap().execute_batch("CREATE TABLE theirs (x)").unwrap();
+        std::fs::read(other).unwrap()
+    };
+    let mut torn = good.clone();
+    torn[2048..2048 + 512].fill(0xa5);
+    let bad = [torn, good[..good.len() / 2].to_vec(), foreign, Vec::new(), b"no database at all".repeat(99)];
+    for (number, content) in bad.iter().enumerate() {
+        for side in ["isle.db-wal", "isle.db-shm"] {
+            std::fs::remove_file(state.join(side)).ok();
+        }
+        std::fs::write(&path, content).unwrap();
+        let said = ground.daemon.try_launch().unwrap_err();
+        assert!(said.contains("STATE_DAMAGED"), "{said}");
+        let told = ground.daemon.succeeds(&["repair", "--json"]);
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(told["damaged"], true, "{told}");
+        let place = PathBuf::from(told["quarantine"].as_str().unwrap());
+        assert_eq!(&std::fs::read(place.join("isle.db")).unwrap(), content, "all of it is there");
+        assert_eq!(std::fs::read_dir(state.join("quarantine")).unwrap().count(), number + 1);
+        assert!(alive(agent), "the sandbox died of it");
+        ground.daemon.launch();
+        assert_eq!(ground.daemon.names(), ["box"]);
+        // With its files and what runs in it, and it is told how that came about.
+        let rows = ground.daemon.succeeds(&["audit", "--json"]);
+        assert!(rows.contains("repair") && rows.contains("adopt_sandbox"), "{rows}");
+        ground.daemon.succeeds(&["audit", "--verify"]);
+        assert_eq!(ground.daemon.shell("box", "cat file"), "kept\n");
+        assert_eq!(
+            ground.daemon.get(&format!("/v1/runs/{job}/logs?stream=stdout"))["stdout"]["text"],
+            "begun\n"
+        );
+        ground.daemon.terminate();
+    }
+    // Nothing is lost: the good one works again with its key, and the command goes on.
+    std::fs::write(&path, &good).unwrap();
+    std::fs::write(state.join("audit.key"), key).unwrap();
+    ground.daemon.launch();
+    ground.daemon.shell("box", "touch go");
+    let ended = ground.daemon.post(&format!("/v1/runs/{job}/wait"), json!({"timeout": "60s"}));
+    assert_eq!(ended["stdout"], "begun\ndone\n", "{ended}");
+    ground.daemon.succeeds(&["audit", "--verify"]);
+}
+
+#[test]
+fn a_database_that_is_good_in_use_or_too_new_is_not_set_aside() {
+    let mut ground = Ground::new();
+    ground.daemon.shell("box", "true");
+    let repair = |ground: &Ground| {
+        let output = finish(&mut ground.daemon.isle(&["repair"]));
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    assert!(repair(&ground).contains("ALREADY_EXISTS"), "a daemon runs");
+    ground.daemon.terminate();
+    assert_eq!(repair(&ground), "Nothing is wrong with the database.\n");
+    let path = database(&ground);
+    let opened = rusqlite::Connection::open(&path).unwrap();
+    let version: u32 = opened.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    opened.pragma_update(None, "user_version", 999_999).unwrap();
+    drop(opened);
+    assert!(repair(&ground).contains("STATE_TOO_NEW"));
+    assert!(path.exists() && !ground.daemon.home().state_dir().join("quarantine").exists());
+    rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", version).unwrap();
+    ground.daemon.launch();
+    assert_eq!(ground.daemon.names(), ["box"]);
 }
