@@ -44,6 +44,7 @@ codes! {
     InvalidDuration "INVALID_DURATION" 400 false "A duration could not be read.";
     Unauthenticated "UNAUTHENTICATED" 401 false "The token is missing or wrong.";
     Forbidden "FORBIDDEN" 403 false "The caller may not do this, or came from an origin that may not.";
+    PolicyDenied "POLICY_DENIED" 403 false "A rule of the operator forbids this; the message names the rule.";
     SandboxNotFound "SANDBOX_NOT_FOUND" 404 false "There is no sandbox of that name.";
     RunNotFound "RUN_NOT_FOUND" 404 false "There is no run with that id.";
     ContextNotFound "CONTEXT_NOT_FOUND" 404 false "The sandbox has no context of that name.";
@@ -57,6 +58,7 @@ codes! {
     SandboxFailed "SANDBOX_FAILED" 409 true "The sandbox died; the next call builds it anew.";
     TooLarge "TOO_LARGE" 413 false "The input or file is larger than the limit.";
     CommandNotFound "COMMAND_NOT_FOUND" 422 false "The program does not exist in the sandbox.";
+    InstallFailed "INSTALL_FAILED" 422 false "The packages a piece of code needs could not be installed; the code was not run.";
     RuntimeNotAvailable "RUNTIME_NOT_AVAILABLE" 422 false "The sandbox's image has no interpreter for that language.";
     PermissionDenied "PERMISSION_DENIED" 403 false "The sandbox user may not do this inside the sandbox.";
     NoSpace "NO_SPACE" 507 false "The sandbox's disk limit, or the host's disk, is full.";

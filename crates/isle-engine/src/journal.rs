@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use isle_store::{
     AuditEntry, RunEnd, RunFilter, RunOutput, RunRow, SandboxChange, SandboxRow, Store, StoreError,
-    wall_clock_ms,
+    VariableRow, wall_clock_ms,
 };
 use serde_json::{Value, json};
 
@@ -90,6 +90,16 @@ impl Audit {
         Self(Actor::of(context).entry(action, Some(name.to_string()), None, json!({})))
     }
 
+    /// Something that was done about the name of a sandbox, or was refused.
+    pub(crate) fn of_name(context: &CallContext, action: &str, name: &SandboxName, detail: Value) -> Self {
+        Self(Actor::of(context).entry(action, Some(name.to_string()), None, detail))
+    }
+
+    /// A run that a rule forbade.
+    pub(crate) fn denied(context: &CallContext, name: Option<&SandboxName>, detail: Value) -> Self {
+        Self(Actor::of(context).entry("denied", name.map(SandboxName::to_string), None, detail))
+    }
+
     /// A change of files.
     pub(crate) fn files(context: &CallContext, action: &str, sandbox: &Sandbox, detail: Value) -> Self {
         Self(Actor::of(context).entry(action, Some(sandbox.name.to_string()), None, detail))
@@ -170,6 +180,32 @@ impl Journal {
             None => self.store.remove_sandbox(id.as_str()),
         };
         forgotten.map_err(store_error)
+    }
+
+    /// Nothing of it is left, nor of what belonged to its name.
+    pub(crate) fn wipe_sandbox(&self, id: &SandboxId, name: &SandboxName, audit: &Audit) -> Result<()> {
+        self.store.wipe_sandbox_audited(id.as_str(), name.as_str(), &audit.0).map_err(store_error)
+    }
+
+    /// The variables of all sandboxes.
+    pub(crate) fn variables(&self) -> Result<Vec<VariableRow>> {
+        self.store.variables().map_err(store_error)
+    }
+
+    /// Changes variables of a sandbox: all of them, or nothing.
+    pub(crate) fn change_variables(
+        &self,
+        sandbox: &SandboxName,
+        set: &[(String, String)],
+        unset: &[String],
+        audit: &Audit,
+    ) -> Result<()> {
+        self.store.change_variables(sandbox.as_str(), set, unset, &audit.0).map_err(store_error)
+    }
+
+    /// Forgets the variables of a name whose workspace is gone.
+    pub(crate) fn forget_variables(&self, sandbox: &SandboxName, audit: &Audit) -> Result<()> {
+        self.store.forget_variables_audited(sandbox.as_str(), &audit.0).map_err(store_error)
     }
 
     fn change(&self, sandbox: &Sandbox, change: SandboxChange) -> Result<()> {

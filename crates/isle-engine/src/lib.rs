@@ -5,15 +5,19 @@
 mod agent;
 pub mod backend;
 pub mod context;
+mod deny;
 pub mod engine;
 pub mod error;
+mod install;
 mod journal;
 pub mod ops;
 mod pipeline;
 mod run;
 pub mod sandbox;
 pub mod strict_json;
+mod validate;
 pub mod values;
+mod variables;
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

@@ -164,9 +164,9 @@ pub(crate) struct Provided(Passage);
 /// Its network is decided.
 #[derive(Debug)]
 pub(crate) struct Routed(Passage);
-/// Its arguments are good: it may be executed.
+/// Its arguments are good: it may be executed. There may be something to say about them.
 #[derive(Debug)]
-pub(crate) struct Validated(Passage);
+pub(crate) struct Validated(Passage, Option<String>);
 /// It was executed.
 #[derive(Debug)]
 pub(crate) struct Executed(Passage, Finish);
@@ -203,7 +203,9 @@ pub(crate) fn network(Provided(passage): Provided) -> Routed {
 /// Checks everything that can be checked before anything is done.
 pub(crate) fn validate(Routed(passage): Routed, plan: &Plan, config: &EngineConfig) -> Result<Validated> {
     check_program(&plan.program)?;
+    config.deny.judge(&plan.program)?;
     check_environment(&plan.env)?;
+    let advice = config.secret_names.judge(plan.env.iter().map(|(name, _)| name.as_str()))?;
     plan.limits.check()?;
     if let Some(timeout) = plan.timeout {
         let refuse = |why: String| {
@@ -223,7 +225,7 @@ pub(crate) fn validate(Routed(passage): Routed, plan: &Plan, config: &EngineConf
     }
     let sizes = match &plan.place {
         Place::OneShot { files, .. } => files.iter().map(|(_, contents)| contents.len()).sum(),
-        Place::Named { .. } => 0,
+        Place::Named { .. } | Place::Held { .. } => 0,
     };
     let stdin = if let Input::Bytes(bytes) = &plan.input { bytes.len() } else { 0 };
     if (sizes + stdin) as u64 > config.file_cap.0 {
@@ -233,7 +235,7 @@ pub(crate) fn validate(Routed(passage): Routed, plan: &Plan, config: &EngineConf
         )
         .next("write large files with the streaming file route or `isle cp`, then use them by path"));
     }
-    Ok(Validated(passage.pass(Stage::Validate)))
+    Ok(Validated(passage.pass(Stage::Validate), advice))
 }
 
 fn check_program(program: &Program) -> Result<()> {
@@ -241,6 +243,7 @@ fn check_program(program: &Program) -> Result<()> {
         Program::Shell(text) => (vec![text], "command"),
         Program::Argv(argv) => (argv.iter().collect(), "argv"),
         Program::Code { args, .. } => (args.iter().collect(), "args"),
+        Program::Tool { arguments, .. } => (arguments.iter().collect(), "arguments"),
     };
     if words.iter().any(|word| word.contains('\0')) {
         return Err(
@@ -250,7 +253,7 @@ fn check_program(program: &Program) -> Result<()> {
     let empty = match program {
         Program::Shell(text) => text.trim().is_empty(),
         Program::Argv(argv) => argv.first().is_none_or(String::is_empty),
-        Program::Code { .. } => false,
+        Program::Code { .. } | Program::Tool { .. } => false,
     };
     if empty {
         return Err(Error::new(Code::InvalidArgument, format!("{what} is empty"))
@@ -263,7 +266,12 @@ impl Validated {
     /// A run an earlier daemon sent through these stages; it goes on where it is.
     pub(crate) fn taken_over(actor: Actor) -> Self {
         let stages = vec![Stage::Admit, Stage::Secrets, Stage::Network, Stage::Validate];
-        Self(Passage { _place: None, actor, stages })
+        Self(Passage { _place: None, actor, stages }, None)
+    }
+
+    /// What there is to say about how it was called; once.
+    pub(crate) fn take_advice(&mut self) -> Option<String> {
+        self.1.take()
     }
 
     /// The command has ended so.

@@ -17,6 +17,7 @@ mod runs;
 mod sandboxes;
 mod schema;
 mod store;
+mod variables;
 
 pub use audit::{AuditEntry, AuditFault, AuditFilter, AuditKey, AuditProblem, AuditRow, AuditVerdict};
 pub use clock::{boot_clock_ms, boot_id, wall_clock_ms};
@@ -24,3 +25,4 @@ pub use error::StoreError;
 pub use quarantine::Quarantined;
 pub use rows::{RunEnd, RunFilter, RunOutput, RunRow, SandboxChange, SandboxRow};
 pub use store::Store;
+pub use variables::VariableRow;

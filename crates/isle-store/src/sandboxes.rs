@@ -61,6 +61,17 @@ impl Store {
         })
     }
 
+    /// Forgets a sandbox and the variables of its name, and puts an audit row on record: all, or nothing.
+    pub fn wipe_sandbox_audited(&self, id: &str, name: &str, audit: &AuditEntry) -> Result<(), StoreError> {
+        self.write(|writer| {
+            writer.transaction(|connection, draft| {
+                remove(connection, id)?;
+                crate::variables::forget(connection, name)?;
+                append(connection, draft, audit).map(drop)
+            })
+        })
+    }
+
     /// Every recorded sandbox, oldest first.
     pub fn sandboxes(&self) -> Result<Vec<SandboxRow>, StoreError> {
         self.read(|connection| {

@@ -52,6 +52,10 @@ pub(crate) enum Command {
     Code(CodeArguments),
     /// List the contexts of a sandbox, or interrupt, restart or remove one
     Contexts(ContextsArguments),
+    /// Set, unset or list variables of a sandbox, which stay
+    Env(EnvArguments),
+    /// Check a file of code without running it: syntax, dangers, suggested fixes
+    Validate(ValidateArguments),
     /// List sandboxes
     Ls,
     /// Show a sandbox, or the daemon and everything in it
@@ -237,6 +241,56 @@ pub(crate) struct ContextsArguments {
     /// Remove this context
     #[arg(long, value_name = "CONTEXT", group = "what")]
     pub(crate) remove: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EnvArguments {
+    /// The sandbox
+    pub(crate) name: String,
+    #[command(subcommand)]
+    pub(crate) action: EnvAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum EnvAction {
+    /// Set variables; every later command sees them
+    Set {
+        /// NAME=VALUE; NAME alone takes this shell's value
+        #[arg(required = true, value_name = "NAME=VALUE")]
+        variables: Vec<String>,
+    },
+    /// Forget variables
+    Unset {
+        /// Their names
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+    },
+    /// List variables
+    Ls,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ValidateArguments {
+    /// File of this host; `-` is standard input
+    pub(crate) file: PathBuf,
+    /// The sandbox whose interpreters read it
+    #[arg(long, default_value = "default", value_name = "NAME")]
+    pub(crate) sandbox: String,
+    /// python, node or shell; by the file's ending, or detected, when left out
+    #[arg(long, value_name = "LANGUAGE")]
+    pub(crate) lang: Option<String>,
+    /// Suggest no fixes
+    #[arg(long)]
+    pub(crate) no_fix: bool,
+    /// Reject code with dangers in it
+    #[arg(long)]
+    pub(crate) reject_findings: bool,
+    /// Leave out dangers of this name
+    #[arg(long, value_name = "FINDING")]
+    pub(crate) ignore: Vec<String>,
+    /// Print the code with the fixes in it
+    #[arg(long, conflicts_with = "no_fix")]
+    pub(crate) show: bool,
 }
 
 #[derive(Debug, Args)]

@@ -21,16 +21,18 @@ use tokio_util::task::TaskTracker;
 use crate::agent::FileToWrite;
 use crate::backend::{Backend, Limits, Offer, Tier};
 use crate::context::{CallContext, Door};
+pub use crate::deny::DenyList;
 use crate::error::{Code, Error, Result};
 use crate::failpoint;
 use crate::journal::{Audit, Journal};
 use crate::ops::Registry;
 use crate::ops::shapes::RunResult;
 use crate::pipeline::{Admission, Capacity, stopping};
-pub use crate::run::RunLimits;
 use crate::run::Runs;
+pub use crate::run::{RunLimits, SecretNames};
 use crate::sandbox::{Fleet, Settings, offers};
 use crate::values::{ByteSize, GuestPath, RunId, SandboxName, Span};
+use crate::variables::Variables;
 
 pub use session::{Session, SessionEvent, SessionInput, SessionOutput};
 
@@ -57,6 +59,10 @@ pub struct EngineConfig {
     pub file_cap: ByteSize,
     /// Make the sandbox `default` at start.
     pub warm_default: bool,
+    /// What is done about variables whose names look like those of secrets.
+    pub secret_names: SecretNames,
+    /// Commands that are refused, by pattern.
+    pub deny: DenyList,
 }
 
 impl Default for EngineConfig {
@@ -72,6 +78,8 @@ impl Default for EngineConfig {
             output_cap: ByteSize::mib(1),
             file_cap: ByteSize::mib(16),
             warm_default: true,
+            secret_names: SecretNames::default(),
+            deny: DenyList::default(),
         }
     }
 }
@@ -96,6 +104,7 @@ pub(crate) struct Inner {
     pub(crate) offers: RwLock<Vec<(Arc<dyn Backend>, Offer)>>,
     pub(crate) fleet: Fleet,
     pub(crate) runs: Runs,
+    pub(crate) variables: Variables,
     pub(crate) admission: Admission,
     /// Everything that goes on in the background; stopping waits for it.
     pub(crate) tasks: TaskTracker,
@@ -248,6 +257,7 @@ impl Engine {
             offers: RwLock::new(offers),
             fleet: Fleet::default(),
             runs: Runs::default(),
+            variables: Variables::default(),
             admission: Admission::new(capacity),
             tasks: TaskTracker::new(),
             started: std::time::Instant::now(),
@@ -256,6 +266,7 @@ impl Engine {
             registry: Registry::standard(),
             stopping: AtomicBool::new(false),
         });
+        inner.load_variables()?;
         inner.recover().await?;
         inner.journal.evict();
         inner.warm_up();

@@ -125,6 +125,7 @@ fn place(target: Target, allow_downgrade: bool) -> Place {
             Place::OneShot {
                 settings: Settings { tier, image, memory, cpus, pids, disk, allow_downgrade },
                 files,
+                keep: None,
             }
         }
     }

@@ -19,10 +19,12 @@ mod audit_verify;
 mod contexts;
 mod create;
 mod destroy;
+mod env;
 mod exec;
 mod health;
 mod history;
 mod inputs;
+mod install;
 mod kill;
 mod list;
 mod list_files;
@@ -38,6 +40,7 @@ mod stat_file;
 mod status;
 mod times;
 mod toolsets;
+mod validate;
 mod wait;
 mod write_files;
 
@@ -248,6 +251,9 @@ fn standard() -> Vec<Entry> {
         Entry::of::<contexts::InterruptContext>(),
         Entry::of::<contexts::RestartContext>(),
         Entry::of::<contexts::RemoveContext>(),
+        Entry::of::<env::Env>(),
+        Entry::of::<validate::Validate>(),
+        Entry::of::<install::Install>(),
         Entry::of::<stat_file::StatFile>(),
         Entry::of::<remove_file::RemoveFile>(),
         Entry::of::<audit::Audit>(),

@@ -1,5 +1,7 @@
 //! `run`: a command in a fresh sandbox that is gone afterwards.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -12,7 +14,8 @@ use crate::backend::Tier;
 use crate::context::CallContext;
 use crate::engine::Engine;
 use crate::error::{Code, Error, Result};
-use crate::run::{CodeSource, Place, Program, RunKind, RunLimits};
+use crate::install::Wanted;
+use crate::run::{CodeSource, Kept, Place, Program, RunKind, RunLimits, language_of};
 use crate::sandbox::Settings;
 use crate::values::{ByteSize, GuestPath, Span};
 
@@ -63,6 +66,8 @@ pub(super) struct Input {
     disk: Option<ByteSize>,
     /// Accept less than the tier promises where the host cannot do it.
     allow_downgrade: Option<bool>,
+    /// Python or Node packages, installed before the code runs.
+    packages: Option<Vec<String>>,
 }
 
 impl Operation for RunOnce {
@@ -76,6 +81,7 @@ impl Operation for RunOnce {
     const EFFECT: Effect = Effect::Changes;
 
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<RunResult> {
+        let packages = input.packages.unwrap_or_default();
         let (kind, program) = match input.code {
             Some(code) if input.command.is_none() && input.argv.as_ref().is_none_or(Vec::is_empty) => {
                 let source = CodeSource::Text(code);
@@ -114,7 +120,7 @@ impl Operation for RunOnce {
         };
         let arguments = RunArguments {
             kind,
-            place: Place::OneShot { settings, files },
+            place: with_packages(&engine, &context, &program, settings, files, packages).await?,
             program,
             cwd: input.cwd,
             env: input.env,
@@ -126,5 +132,34 @@ impl Operation for RunOnce {
             output_limit: input.output_limit,
         };
         arguments.call(&engine.inner, &context).await
+    }
+}
+
+/// The place of the run; with packages, one in which they are installed.
+async fn with_packages(
+    engine: &Engine,
+    context: &CallContext,
+    program: &Program,
+    settings: Settings,
+    files: Vec<(GuestPath, Bytes)>,
+    packages: Vec<String>,
+) -> Result<Place> {
+    if packages.is_empty() {
+        return Ok(Place::OneShot { settings, files, keep: None });
+    }
+    let Program::Code { language, source, .. } = program else {
+        return Err(Error::new(Code::InvalidArgument, "packages are given without code")
+            .next("give code in Python or Node, or leave packages out"));
+    };
+    let inner = &engine.inner;
+    let wanted = Wanted::for_language(language_of(language.as_deref(), source)?, packages)?;
+    let spec = settings.spec(&inner.config, None)?;
+    let chosen = wanted.for_image(&spec.image)?;
+    let kept = Kept::default();
+    let first = Place::OneShot { settings, files, keep: Some(Kept::clone(&kept)) };
+    inner.install_before(context, first, &chosen).await?;
+    match kept.get() {
+        Some(guard) => Ok(Place::Held { guard: Arc::clone(guard) }),
+        None => Err(Error::internal("the sandbox of the packages is gone")),
     }
 }

@@ -3,13 +3,14 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::inputs::{Environment, RunArguments, User, named_place};
+use super::inputs::{Environment, RunArguments, User, named_place, sandbox_or_default};
 use super::shapes::RunResult;
 use super::{Effect, Method, Operation, Route, Toolset};
 use crate::context::CallContext;
 use crate::engine::Engine;
 use crate::error::{Code, Error, Result};
-use crate::run::{CodeSource, Program, RunKind, RunLimits};
+use crate::install::Wanted;
+use crate::run::{CodeSource, Program, RunKind, RunLimits, language_of};
 use crate::values::{ByteSize, ContextName, GuestPath, SandboxName, Span};
 
 pub(super) struct RunCode;
@@ -38,6 +39,8 @@ pub(super) struct Input {
     restricted: Option<bool>,
     /// Keeps variables and cwd under this name.
     context: Option<ContextName>,
+    /// Installed first, by pip or npm.
+    packages: Option<Vec<String>>,
 }
 
 impl Operation for RunCode {
@@ -51,12 +54,20 @@ impl Operation for RunCode {
     const EFFECT: Effect = Effect::Changes;
 
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<RunResult> {
+        let source = source(input.code, input.path)?;
+        if let Some(packages) = input.packages.filter(|packages| !packages.is_empty()) {
+            let language = language_of(input.language.as_deref(), &source)?;
+            let name = sandbox_or_default(input.sandbox.clone());
+            let image = engine.inner.image_of(&name);
+            let chosen = Wanted::for_language(language, packages)?.for_image(&image)?;
+            engine.inner.install_before(&context, named_place(Some(name)), &chosen).await?;
+        }
         let arguments = RunArguments {
             kind: RunKind::RunCode,
             place: named_place(input.sandbox),
             program: Program::Code {
                 language: input.language,
-                source: source(input.code, input.path)?,
+                source,
                 args: input.args.unwrap_or_default(),
                 restricted: input.restricted.unwrap_or(false),
                 context: input.context,
@@ -74,7 +85,7 @@ impl Operation for RunCode {
     }
 }
 
-fn source(code: Option<String>, path: Option<GuestPath>) -> Result<CodeSource> {
+pub(super) fn source(code: Option<String>, path: Option<GuestPath>) -> Result<CodeSource> {
     match (code, path) {
         (Some(code), None) => Ok(CodeSource::Text(code)),
         (None, Some(path)) => Ok(CodeSource::File(path)),

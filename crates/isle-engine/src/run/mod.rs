@@ -31,11 +31,13 @@ use crate::values::{ByteSize, ContextName, RunId, SandboxName, Span};
 use events::{EventLog, Happened, StreamName};
 use output::{KeptOutput, OutputBuffer};
 
-pub(crate) use environment::check_environment;
+pub use environment::SecretNames;
+pub(crate) use environment::{check_environment, looks_secret, steers_loader};
 pub(crate) use kill::{KillRequest, finished, parse_signal};
 pub(crate) use outcome::lost_note;
 pub use own_limits::RunLimits;
-pub(crate) use plan::{CodeSource, Input, Patience, Place, Plan, Program, RunKind};
+pub(crate) use plan::{CodeSource, Input, Kept, Patience, Place, Plan, Program, RunKind, Runner};
+pub(crate) use program::{Language, language_of};
 pub(crate) use pump::{Job, SESSION_DEPTH};
 pub(crate) use report::CodeOutcome;
 pub(crate) use result::{Held, RunSnapshot, answer_budget};
@@ -94,6 +96,8 @@ pub(crate) struct Run {
     pub(crate) timeout: Option<Span>,
     /// Limits of its own; none for a run taken over, whose agent knows them.
     pub(crate) limits: RunLimits,
+    /// Something to say about how it was called.
+    pub(crate) advice: Option<String>,
     started: Instant,
     ending: AtomicU8,
     context: OnceLock<ContextName>,
@@ -132,6 +136,7 @@ impl Run {
             started_at_ms,
             timeout,
             limits: RunLimits::default(),
+            advice: None,
             started: Instant::now(),
             ending: AtomicU8::new(Ending::Own as u8),
             context: OnceLock::new(),

@@ -1,13 +1,16 @@
 //! What one run is to be, as the operations describe it and the pipeline checks it.
 
+use std::sync::{Arc, OnceLock};
+
 use bytes::Bytes;
 use isle_wire::{GuestUser, TerminalSize};
 use tokio::sync::mpsc;
 
 use super::RunLimits;
+use super::program::Language;
 use crate::agent::ExecSignal;
 use crate::engine::SessionEvent;
-use crate::sandbox::Settings;
+use crate::sandbox::{OneShotGuard, Settings};
 use crate::values::{ContextName, GuestPath, SandboxName, Span};
 
 /// Which call made a run, for its record.
@@ -19,6 +22,10 @@ pub(crate) enum RunKind {
     RunCode,
     /// An interactive command.
     Session,
+    /// A look at code.
+    Validate,
+    /// Packages being installed.
+    Install,
 }
 
 impl RunKind {
@@ -27,6 +34,8 @@ impl RunKind {
             Self::Exec => "exec",
             Self::RunCode => "run_code",
             Self::Session => "session",
+            Self::Validate => "validate",
+            Self::Install => "install",
         }
     }
 
@@ -35,6 +44,8 @@ impl RunKind {
         match text {
             "run_code" => Self::RunCode,
             "session" => Self::Session,
+            "validate" => Self::Validate,
+            "install" => Self::Install,
             _ => Self::Exec,
         }
     }
@@ -57,8 +68,18 @@ pub(crate) enum Place {
         settings: Settings,
         /// Files placed before the command starts.
         files: Vec<(GuestPath, Bytes)>,
+        /// Where to leave it for another command; `None` for the only one.
+        keep: Option<Kept>,
+    },
+    /// In one that was kept.
+    Held {
+        /// Whoever holds this last ends it.
+        guard: Arc<OneShotGuard>,
     },
 }
+
+/// Where a one-shot is left for a second command.
+pub(crate) type Kept = Arc<OnceLock<Arc<OneShotGuard>>>;
 
 /// What runs.
 #[derive(Debug, Clone)]
@@ -80,6 +101,41 @@ pub(crate) enum Program {
         /// The context it runs in.
         context: Option<ContextName>,
     },
+    /// A program of the sandbox that an operation makes use of.
+    Tool {
+        /// What it does, for its record.
+        shown: String,
+        /// Which program.
+        runner: Runner,
+        /// Its arguments.
+        arguments: Vec<String>,
+        /// Whether the variables of the sandbox reach it.
+        variables: bool,
+    },
+}
+
+/// A program an operation makes use of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Runner {
+    /// The interpreter of a language.
+    Interpreter(Language),
+    /// The first of these programs that the sandbox has.
+    Program {
+        /// What it is, for errors and for remembering where it is.
+        what: &'static str,
+        /// By name.
+        candidates: &'static [&'static str],
+    },
+}
+
+impl Runner {
+    /// What it is, and by which names it is found.
+    pub(crate) fn names(self) -> (&'static str, &'static [&'static str]) {
+        match self {
+            Self::Interpreter(language) => language.candidates(),
+            Self::Program { what, candidates } => (what, candidates),
+        }
+    }
 }
 
 /// Where code comes from.
@@ -137,6 +193,7 @@ impl Plan {
     pub(crate) fn display(&self) -> String {
         let text = match &self.program {
             Program::Shell(text) => text.clone(),
+            Program::Tool { shown, .. } => shown.clone(),
             Program::Argv(argv) => argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
             Program::Code { source: CodeSource::Text(code), .. } => code.clone(),
             Program::Code { source: CodeSource::File(path), args, .. } => std::iter::once(path.as_str())

@@ -41,7 +41,12 @@ impl Language {
         }
     }
 
-    fn candidates(self) -> (&'static str, &'static [&'static str]) {
+    /// As answers name it.
+    pub(crate) fn as_str(self) -> &'static str {
+        self.candidates().0
+    }
+
+    pub(super) fn candidates(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Self::Python => ("python", &["python3", "python"]),
             Self::Node => ("node", &["node", "nodejs"]),
@@ -159,6 +164,19 @@ pub(super) async fn resolve(sandbox: &Sandbox, plan: &Plan, run: &RunId) -> Resu
             language: None,
             code: None,
         }),
+        Program::Tool { runner, arguments, .. } => {
+            let (what, candidates) = runner.names();
+            let found = sandbox.programs.find(sandbox, what, candidates).await?;
+            let program = found.ok_or_else(|| no_interpreter(sandbox, what, candidates))?;
+            let arguments = arguments.iter().map(|word| word.clone().into_bytes());
+            Ok(Resolved {
+                argv: words(std::iter::once(program).chain(arguments).collect()),
+                named: what.into(),
+                remove_after: None,
+                language: None,
+                code: None,
+            })
+        }
         Program::Shell(text) => {
             let shell = match find(sandbox, Language::Shell).await? {
                 Some(shell) => shell,
@@ -333,7 +351,7 @@ async fn keep(
 }
 
 /// The language, from its name, the file's ending, or the code.
-fn language_of(named: Option<&str>, source: &CodeSource) -> Result<Language> {
+pub(crate) fn language_of(named: Option<&str>, source: &CodeSource) -> Result<Language> {
     match (named, source) {
         (Some(name), _) => Language::parse(name),
         (None, CodeSource::Text(code)) => Ok(detect_language(code)),

@@ -50,7 +50,7 @@ pub(crate) struct Job {
     pub(crate) named: String,
     pub(crate) language: Option<Language>,
     pub(crate) remove_after: Option<(GuestPath, isle_wire::GuestUser)>,
-    pub(crate) guard: Option<OneShotGuard>,
+    pub(crate) guard: Option<Arc<OneShotGuard>>,
 }
 
 /// An interactive caller.
@@ -122,6 +122,10 @@ impl Job {
         let fate = if let End::Ended(ended) = &end { ended.context } else { None };
         let mut finish = classify(&run, end, &named, language, happenings);
         report::complete(&run, &mut finish, fate);
+        if let Some(advice) = &run.advice {
+            finish.note =
+                Some(finish.note.map_or_else(|| advice.clone(), |note| format!("{note}; {advice}")));
+        }
 
         let executed = passage.executed(finish);
         let signed = pipeline::sign(executed);

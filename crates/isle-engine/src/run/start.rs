@@ -6,22 +6,24 @@ use std::sync::Arc;
 use isle_fail::Point;
 use isle_store::wall_clock_ms;
 use isle_wire::{CodeRequest, ExecRequest, OnHangup, Request, StdinMode, Stream};
+use serde_json::json;
 
 use super::Run;
 use super::environment::environment;
-use super::plan::{Input, Patience, Place, Plan};
+use super::plan::{Input, Patience, Place, Plan, Program};
 use super::program::{KeptCode, Resolved, resolve};
 use super::pump::{Caller, Job};
 use crate::agent::{ExecInput, FileToWrite};
 use crate::backend::{Lifetime, Limits};
 use crate::context::CallContext;
 use crate::engine::Inner;
-use crate::error::{Code, Result};
+use crate::error::{Code, Error, Result};
 use crate::failpoint;
-use crate::journal::Actor;
+use crate::journal::{Actor, Audit};
 use crate::pipeline;
 use crate::sandbox::{OneShotGuard, Sandbox};
 use crate::values::{GuestPath, RunId, WORKSPACE};
+use crate::variables::Set;
 
 /// A run that was started.
 pub(crate) type Started = Arc<Run>;
@@ -29,7 +31,7 @@ pub(crate) type Started = Arc<Run>;
 /// A place with an open stream into it; nothing was sent yet.
 struct Ready {
     sandbox: Arc<Sandbox>,
-    guard: Option<OneShotGuard>,
+    guard: Option<Arc<OneShotGuard>>,
     resolved: Resolved,
     stream: Stream,
 }
@@ -40,7 +42,13 @@ impl Inner {
         let admitted = pipeline::admit(&self.admission, context).await?;
         let provided = pipeline::secrets(admitted);
         let routed = pipeline::network(provided);
-        let passage = pipeline::validate(routed, &plan, &self.config)?;
+        let mut passage = match pipeline::validate(routed, &plan, &self.config) {
+            Err(error) if error.code == Code::PolicyDenied => {
+                self.note_denial(context, &plan, &error);
+                return Err(error);
+            }
+            judged => judged?,
+        };
 
         let id = RunId::fresh();
         let ready = self.make_ready(context, &plan, &id).await?;
@@ -54,12 +62,29 @@ impl Inner {
             self.config.output_cap,
         );
         run.limits = plan.limits;
+        run.advice = passage.take_advice();
         let run = Arc::new(run);
-        let request = self.request(&run, &plan, ready.resolved.argv);
+        let variables = match &plan.program {
+            Program::Tool { variables: false, .. } => Set::default(),
+            _ => self.variables.of(run.sandbox_name()),
+        };
+        let own = variables.iter().map(|(name, value)| (name.clone(), value.clone()));
+        let env: Vec<(String, String)> = own.chain(plan.env.iter().cloned()).collect();
+        let request = self.request(&run, &plan, &env, ready.resolved.argv);
         run.set_context(ready.resolved.code.as_ref().and_then(|code| code.context.clone()));
         let request = match ready.resolved.code {
             None => Request::Exec(request),
-            Some(code) => Request::Code(code_request(*request, &plan, code, &run.sandbox.spec.limits)),
+            Some(code) => {
+                // A context that is there already has its variables, and may have changed them.
+                let given = if code.context.is_some() { &plan.env } else { &env };
+                Request::Code(code_request(
+                    *request,
+                    given,
+                    plan.cwd.is_some(),
+                    code,
+                    &run.sandbox.spec.limits,
+                ))
+            }
         };
         let (input, caller) = match (plan.input, plan.patience) {
             (input, Patience::GoOn) => (exec_input(input), None),
@@ -107,8 +132,12 @@ impl Inner {
                     }
                 }
             }
-            Place::OneShot { settings, files } => {
-                let guard = self.make_one_shot(settings.spec(&self.config, None)?).await?;
+            Place::OneShot { settings, files, keep } => {
+                let guard = Arc::new(self.make_one_shot(settings.spec(&self.config, None)?).await?);
+                if let Some(keep) = keep {
+                    // Its maker is the only one who fills it.
+                    keep.set(Arc::clone(&guard)).ok();
+                }
                 let sandbox = Arc::clone(guard.sandbox());
                 if !files.is_empty() {
                     sandbox.agent()?.write_files(plan.user, files.iter().map(to_write).collect()).await?;
@@ -117,10 +146,33 @@ impl Inner {
                 let (resolved, stream) = open_in(&sandbox, plan, id).await?;
                 Ok(Ready { sandbox, guard: Some(guard), resolved, stream })
             }
+            Place::Held { guard } => {
+                let sandbox = Arc::clone(guard.sandbox());
+                let (resolved, stream) = open_in(&sandbox, plan, id).await?;
+                Ok(Ready { sandbox, guard: Some(Arc::clone(guard)), resolved, stream })
+            }
         }
     }
 
-    fn request(&self, run: &Run, plan: &Plan, argv: Vec<minicbor::bytes::ByteVec>) -> Box<ExecRequest> {
+    /// Puts on record that a rule forbade a run. It was forbidden either way.
+    fn note_denial(&self, context: &CallContext, plan: &Plan, error: &Error) {
+        let name = match &plan.place {
+            Place::Named { name, .. } => Some(name),
+            Place::OneShot { .. } | Place::Held { .. } => None,
+        };
+        let rule = error.details.get("pattern").or_else(|| error.details.get("names"));
+        let detail = json!({ "kind": plan.kind.as_str(), "command": plan.display(), "rule": rule });
+        // It logs by itself what cannot be written.
+        self.journal.audit(&Audit::denied(context, name, detail)).ok();
+    }
+
+    fn request(
+        &self,
+        run: &Run,
+        plan: &Plan,
+        env: &[(String, String)],
+        argv: Vec<minicbor::bytes::ByteVec>,
+    ) -> Box<ExecRequest> {
         let cwd = plan.cwd.as_ref().map_or_else(|| WORKSPACE.to_owned(), GuestPath::absolute);
         let below_workspace =
             cwd.strip_prefix(WORKSPACE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
@@ -135,7 +187,7 @@ impl Inner {
         Box::new(ExecRequest {
             run: run.id.as_str().to_owned(),
             argv,
-            env: environment(run.sandbox_name(), plan.user, plan.terminal.is_some(), &plan.env),
+            env: environment(run.sandbox_name(), plan.user, plan.terminal.is_some(), env),
             cwd: cwd.into_bytes().into(),
             make_cwd: below_workspace,
             user: plan.user,
@@ -153,19 +205,21 @@ impl Inner {
 /// Memory below which nothing is kept ready.
 const ROOM_TO_KEEP: u64 = 256 * 1024 * 1024;
 
-fn code_request(exec: ExecRequest, plan: &Plan, code: KeptCode, limits: &Limits) -> Box<CodeRequest> {
+fn code_request(
+    exec: ExecRequest,
+    given: &[(String, String)],
+    given_cwd: bool,
+    code: KeptCode,
+    limits: &Limits,
+) -> Box<CodeRequest> {
     Box::new(CodeRequest {
         exec,
         language: code.language,
         source: code.source,
         args: code.args,
         context: code.context.map(|context| context.to_string()),
-        given_env: plan
-            .env
-            .iter()
-            .map(|(name, value)| format!("{name}={value}").into_bytes().into())
-            .collect(),
-        given_cwd: plan.cwd.is_some(),
+        given_env: given.iter().map(|(name, value)| format!("{name}={value}").into_bytes().into()).collect(),
+        given_cwd,
         keep_warm: limits.memory.0 >= ROOM_TO_KEEP,
     })
 }

@@ -57,7 +57,8 @@ impl Inner {
             return Err(Error::new(Code::Busy, format!("{name} is being made at this moment"))
                 .next("destroy it again: it exists now"));
         }
-        let mut wiped = false;
+        // A wipe that was cut short may have left nothing else.
+        let mut wiped = !self.variables.of(name).is_empty();
         for backend in &self.backends {
             wiped |= backend.wipe(name).await?;
         }
@@ -65,8 +66,11 @@ impl Inner {
             return Err(self.no_such_sandbox(name));
         }
         failpoint(Point::WipeRemoved)?;
+        let _held = self.variables.hold();
         self.journal
-            .audit(&Audit::workspace(context, "wipe_workspace", name))
-            .map_err(|error| error.unrecorded("the workspace was wiped"))
+            .forget_variables(name, &Audit::workspace(context, "wipe_workspace", name))
+            .map_err(|error| error.unrecorded("the workspace was wiped"))?;
+        self.variables.forget(name);
+        Ok(())
     }
 }

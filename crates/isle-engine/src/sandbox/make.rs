@@ -143,6 +143,11 @@ impl Inner {
         }
     }
 
+    /// The image of a sandbox, or the one it would be made from.
+    pub(crate) fn image_of(&self, name: &SandboxName) -> String {
+        self.fleet.get(name).map_or_else(|| self.config.image.clone(), |known| known.spec.image.clone())
+    }
+
     /// Says that there is none, and which there are.
     pub(crate) fn no_such_sandbox(&self, name: &SandboxName) -> Error {
         let names: Vec<String> =
@@ -305,7 +310,16 @@ impl Inner {
             sandbox.backend.wipe(volume).await?;
         }
         failpoint(Point::DestroyRemoved)?;
-        self.journal.forget_sandbox(&sandbox.id, Some(audit))?;
+        match keep {
+            Keep::Nothing => {
+                let _held = self.variables.hold();
+                self.journal.wipe_sandbox(&sandbox.id, &sandbox.name, audit)?;
+                self.variables.forget(&sandbox.name);
+            }
+            Keep::Workspace | Keep::WhatWasBefore => {
+                self.journal.forget_sandbox(&sandbox.id, Some(audit))?;
+            }
+        }
         self.fleet.take_out(sandbox);
         failpoint(Point::DestroyForgotten)
     }

@@ -21,6 +21,12 @@ pub(crate) struct OneShotGuard {
     sandbox: Arc<Sandbox>,
 }
 
+impl std::fmt::Debug for OneShotGuard {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("OneShotGuard").field(&self.sandbox).finish()
+    }
+}
+
 impl OneShotGuard {
     pub(crate) fn sandbox(&self) -> &Arc<Sandbox> {
         &self.sandbox

@@ -262,3 +262,28 @@ fn the_boot_clock_does_not_go_back_and_the_boot_has_a_name() {
     let id = isle_store::boot_id().unwrap();
     assert_eq!(Some(id), isle_store::boot_id());
 }
+
+#[test]
+fn variables_belong_to_a_name_and_go_when_it_is_wiped() {
+    let (directory, store) = fresh();
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let set = [pair("A", "1"), pair("B", "two\nlines")];
+    store.change_variables("box", &set, &[], &entry("env", "box")).unwrap();
+    store.change_variables("other", &[pair("A", "x")], &[], &entry("env", "other")).unwrap();
+    store
+        .change_variables("box", &[pair("A", "3")], &["B".into(), "C".into()], &entry("env", "box"))
+        .unwrap();
+    drop(store);
+    let store = Store::open(directory.path()).unwrap();
+    let all = |store: &Store| -> Vec<(String, String, String)> {
+        store.variables().unwrap().into_iter().map(|row| (row.sandbox, row.name, row.value)).collect()
+    };
+    let other = ("other".to_owned(), "A".to_owned(), "x".to_owned());
+    assert_eq!(all(&store), [("box".to_owned(), "A".to_owned(), "3".to_owned()), other.clone()]);
+    store.insert_sandbox(&sandbox("s1", Some("box"))).unwrap();
+    store.wipe_sandbox_audited("s1", "box", &entry("destroy_sandbox", "box")).unwrap();
+    assert_eq!(all(&store), [other]);
+    assert!(store.sandboxes().unwrap().is_empty());
+    store.forget_variables_audited("other", &entry("wipe_workspace", "other")).unwrap();
+    assert!(all(&store).is_empty() && store.verify_audit().unwrap().is_intact());
+}

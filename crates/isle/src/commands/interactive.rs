@@ -72,7 +72,7 @@ pub(super) async fn open(context: &Context, settings: &Settings, request: Attach
 }
 
 /// `NAME=VALUE`, or `NAME` for this shell's own value.
-fn environment(given: &[String]) -> Result<BTreeMap<String, String>> {
+pub(super) fn environment(given: &[String]) -> Result<BTreeMap<String, String>> {
     let mut env = BTreeMap::new();
     for text in given {
         let (name, value) = match text.split_once('=') {
@@ -82,7 +82,7 @@ fn environment(given: &[String]) -> Result<BTreeMap<String, String>> {
                 Err(_) => {
                     return Err(Error::new(
                         Code::InvalidArgument,
-                        format!("--env: {text:?} is not set here"),
+                        format!("the variable {text:?} is not set here"),
                     )
                     .next("write NAME=VALUE, or set it in this shell")
                     .into());

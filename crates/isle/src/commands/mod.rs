@@ -8,6 +8,7 @@ mod config;
 mod contexts;
 mod cp;
 mod doctor;
+mod env;
 mod exec;
 mod fields;
 mod history;
@@ -25,6 +26,7 @@ mod shell;
 mod status;
 mod stop;
 mod r#try;
+mod validate;
 mod wait;
 
 use std::process::ExitCode;
@@ -82,6 +84,8 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Shell(arguments) => block_on(shell::shell(context, arguments)),
         Command::Code(arguments) => block_on(code::code(context, arguments)),
         Command::Contexts(arguments) => block_on(contexts::contexts(context, arguments)),
+        Command::Env(arguments) => block_on(env::env(context, arguments)),
+        Command::Validate(arguments) => block_on(validate::validate(context, arguments)),
         Command::Ls => block_on(ls::ls(context)),
         Command::Status(arguments) => block_on(status::status(context, arguments)),
         Command::Rm(arguments) => block_on(rm::rm(context, arguments)),

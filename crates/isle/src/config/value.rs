@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use isle_engine::engine::DenyList;
 use isle_engine::values::{ByteSize, Span};
 use isle_engine::{Code, Error};
 use serde_json::json;
@@ -22,6 +23,10 @@ pub(crate) enum Kind {
     Switch,
     Address,
     List,
+    /// A list of regular expressions.
+    Patterns,
+    /// One of these words.
+    Choice(&'static [&'static str]),
     Map,
 }
 
@@ -84,6 +89,16 @@ impl Value {
                 let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
                 Ok(Self::List(parts.map(str::to_owned).collect()))
             }
+            // A pattern may hold commas; one per line.
+            Kind::Patterns => {
+                let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+                lines.map(pattern).collect::<Result<_, _>>().map(Self::List)
+            }
+            Kind::Choice(words) if words.contains(&text) => Ok(Self::Text(text.to_owned())),
+            Kind::Choice(words) => {
+                let known = words.join(", ");
+                Err(refuse(&format!("one of {known}"), &format!("write one of {known}")))
+            }
             Kind::Map => Err(refuse("a table", "write it as a table in a file")),
         }
     }
@@ -93,6 +108,17 @@ impl Value {
     pub(crate) fn from_toml(kind: Kind, value: &Spanned<DeValue<'_>>) -> Result<Self, (usize, Refusal)> {
         if let (Kind::Map, DeValue::Table(table)) = (kind, value.get_ref()) {
             return read_map(table).map(Self::Map);
+        }
+        if let (Kind::Patterns, DeValue::Array(items)) = (kind, value.get_ref()) {
+            let patterns = items.iter().map(|item| match item.get_ref() {
+                DeValue::String(text) => pattern(text).map_err(|refusal| (item.span().start, refusal)),
+                _ => Err((
+                    item.span().start,
+                    Error::new(Code::ConfigInvalid, "an entry of the list is not a string")
+                        .next("put every entry in quotes"),
+                )),
+            });
+            return patterns.collect::<Result<_, _>>().map(Self::List);
         }
         Self::from_single(kind, value).map_err(|refusal| (value.span().start, refusal))
     }
@@ -104,9 +130,10 @@ impl Value {
                 .next(next))
         };
         match (kind, value.get_ref()) {
-            (Kind::Text | Kind::Tier | Kind::Size | Kind::Span | Kind::Address, DeValue::String(text)) => {
-                Self::from_text(kind, text)
-            }
+            (
+                Kind::Text | Kind::Tier | Kind::Size | Kind::Span | Kind::Address | Kind::Choice(_),
+                DeValue::String(text),
+            ) => Self::from_text(kind, text),
             (
                 Kind::Size | Kind::Span | Kind::Number | Kind::Count | Kind::Whole,
                 DeValue::Integer(number),
@@ -122,11 +149,14 @@ impl Value {
                 })
                 .collect::<Result<_, _>>()
                 .map(Self::List),
-            (Kind::Text | Kind::Tier | Kind::Address, _) => refuse("a string", "put it in quotes"),
+            (Kind::Text | Kind::Tier | Kind::Address | Kind::Choice(_), _) => {
+                refuse("a string", "put it in quotes")
+            }
             (Kind::Size, _) => refuse("a size", "write it in quotes, such as \"512M\""),
             (Kind::Span, _) => refuse("a duration", "write it in quotes, such as \"30s\""),
             (Kind::Number | Kind::Count | Kind::Whole, _) => refuse("a number", "write it without quotes"),
             (Kind::Switch, _) => refuse("true or false", "write it without quotes"),
+            (Kind::Patterns, _) => refuse("a list", "write it as ['one', 'two'], in single quotes"),
             (Kind::List, _) => refuse("a list", "write it as [\"one\", \"two\"]"),
             (Kind::Map, _) => refuse("a table", "write it as [env] with NAME = \"value\" lines"),
         }
@@ -177,6 +207,10 @@ fn read_map(table: &DeTable<'_>) -> Result<BTreeMap<String, String>, (usize, Ref
     Ok(map)
 }
 
+fn pattern(text: &str) -> Result<String, Refusal> {
+    DenyList::check(text).map(|()| text.to_owned())
+}
+
 /// The JSON schema of values of a kind.
 pub(crate) fn schema(kind: Kind) -> serde_json::Value {
     match kind {
@@ -193,7 +227,9 @@ pub(crate) fn schema(kind: Kind) -> serde_json::Value {
         Kind::Whole => json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX }),
         Kind::Switch => json!({ "type": "boolean" }),
         Kind::Address => json!({ "type": "string" }),
+        Kind::Choice(words) => json!({ "type": "string", "enum": words }),
         Kind::List => json!({ "type": "array", "items": { "type": "string" } }),
+        Kind::Patterns => json!({ "type": "array", "items": { "type": "string", "format": "regex" } }),
         Kind::Map => json!({ "type": "object", "additionalProperties": { "type": "string" } }),
     }
 }

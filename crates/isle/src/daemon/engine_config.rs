@@ -7,6 +7,7 @@ use isle_client::Result;
 use isle_engine::EngineConfig;
 use isle_engine::backend::{Limits, Tier};
 use isle_engine::ops::{Registry, Toolsets};
+use isle_engine::engine::{DenyList, SecretNames};
 use isle_engine::values::{ByteSize, Span};
 use isle_engine::{Code, Error};
 use isle_mcp::{Descriptions, McpOptions};
@@ -34,6 +35,16 @@ pub(crate) fn engine_config(settings: &Settings) -> Result<EngineConfig> {
         output_cap: size(settings, "output_cap")?,
         file_cap: size(settings, "file_cap")?,
         warm_default: switch(settings, "warm_default")?,
+        secret_names: match text(settings, "secret_names")?.as_str() {
+            "allow" => SecretNames::Allow,
+            "refuse" => SecretNames::Refuse,
+            _ => SecretNames::Warn,
+        },
+        deny: if switch(settings, "deny_enabled")? {
+            DenyList::new(&list(settings, "deny_patterns")?)?
+        } else {
+            DenyList::default()
+        },
     })
 }
 

@@ -10,8 +10,10 @@ mod code_results;
 mod code_stateless;
 mod contexts;
 mod copy;
+mod deny;
 mod downgrade;
 mod ends;
+mod env;
 mod exec;
 mod files;
 #[path = "../harness/mod.rs"]
@@ -28,3 +30,4 @@ mod run;
 mod run_limits;
 mod terminal;
 mod toolsets;
+mod validate;

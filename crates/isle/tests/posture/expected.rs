@@ -179,7 +179,7 @@ fn container_command(case: Case, _: &Host) -> Posture {
         descriptor 002: pipe
         cwd: /workspace
         exe: /usr/bin/sleep
-        environment: HOME ISLE_SANDBOX LANG LOGNAME PATH USER
+        environment: HOME ISLE_SANDBOX LANG LOGNAME NODE_PATH PATH USER
         ",
     );
     all.extend(match case.user {
@@ -285,7 +285,7 @@ fn process_command() -> Posture {
         descriptor 001: pipe
         descriptor 002: pipe
         exe: /usr/bin/sleep
-        environment: GIT_CONFIG_NOSYSTEM HOME ISLE_SANDBOX ISLE_WORKSPACE LANG LOGNAME PATH TMPDIR USER
+        environment: GIT_CONFIG_NOSYSTEM HOME ISLE_SANDBOX ISLE_WORKSPACE LANG LOGNAME NODE_PATH PATH TMPDIR USER
         ",
     )
 }

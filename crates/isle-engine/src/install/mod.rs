@@ -1,0 +1,393 @@
+//! Packages, installed inside a sandbox by its own tools: Python's and Node.js's into the home of the
+//! sandbox user, those of the system where the image has a root of its own. No shell is in between,
+//! and nothing of the host is ever changed.
+
+mod package;
+
+use std::sync::Arc;
+
+use isle_wire::GuestUser;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::context::CallContext;
+use crate::engine::Inner;
+use crate::error::{Code, Error, Result};
+use crate::ops::shapes::RunState;
+use crate::run::{
+    Input, Language, OnCancel, Patience, Place, Plan, Program, Run, RunKind, RunLimits, Runner,
+};
+use crate::sandbox::Sandbox;
+use crate::values::Span;
+
+pub(crate) use package::{Addresses, Package};
+
+/// How long an installation may take when nobody says otherwise.
+pub(crate) const TIME: Span = Span::seconds(120);
+const MOST: usize = 100;
+/// The image whose system directories are the host's own.
+const HOST_IMAGE: &str = "host";
+/// Where Node.js's packages go; commands look there, see the base environment.
+const PREFIX: &str = "/home/sandbox/.local";
+const NODE_CACHE: &str = "/home/sandbox/.cache/npm";
+
+/// Who installs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub(crate) enum Manager {
+    /// Python packages.
+    Pip,
+    /// Node.js packages.
+    Npm,
+    /// System packages of Debian and its kin.
+    Apt,
+    /// System packages of Alpine.
+    Apk,
+}
+
+impl Manager {
+    #[cfg(test)]
+    const ALL: [Self; 4] = [Self::Pip, Self::Npm, Self::Apt, Self::Apk];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Pip => "pip",
+            Self::Npm => "npm",
+            Self::Apt => "apt",
+            Self::Apk => "apk",
+        }
+    }
+
+    /// The one for packages of a language; none for a shell, which has no packages of its own.
+    pub(crate) fn of_language(language: Language) -> Option<Self> {
+        match language {
+            Language::Python => Some(Self::Pip),
+            Language::Node => Some(Self::Npm),
+            Language::Shell => None,
+        }
+    }
+
+    fn example(self) -> &'static str {
+        match self {
+            Self::Pip => "a name such as numpy, numpy==1.26.0 or uvicorn[standard]>=0.20",
+            Self::Npm => "a name such as lodash, lodash@4 or @types/node@20",
+            Self::Apt => "a name such as jq or jq=1.6-2.1",
+            Self::Apk => "a name such as jq or jq=1.7.1-r0",
+        }
+    }
+
+    /// How the names of package files end.
+    fn endings(self) -> &'static [&'static str] {
+        match self {
+            Self::Pip => &[".whl", ".tar.gz", ".zip"],
+            Self::Npm => &[".tgz", ".tar.gz"],
+            Self::Apt => &[".deb"],
+            Self::Apk => &[".apk"],
+        }
+    }
+
+    fn runner(self) -> Runner {
+        match self {
+            Self::Pip => Runner::Interpreter(Language::Python),
+            Self::Npm => Runner::Program { what: "npm", candidates: &["npm"] },
+            Self::Apt => Runner::Program { what: "apt", candidates: &["apt-get"] },
+            Self::Apk => Runner::Program { what: "apk", candidates: &["apk"] },
+        }
+    }
+
+    fn user(self) -> GuestUser {
+        match self {
+            Self::Pip | Self::Npm => GuestUser::Sandbox,
+            Self::Apt | Self::Apk => GuestUser::Root,
+        }
+    }
+
+    /// Everything after the program's name. Behind `--` nothing is an option any more.
+    fn arguments(self, packages: &[Package]) -> Vec<String> {
+        let fixed: &[&str] = match self {
+            Self::Pip => &[
+                "-m",
+                "pip",
+                "install",
+                "--user",
+                "--no-input",
+                "--disable-pip-version-check",
+                "--no-warn-script-location",
+                "--progress-bar=off",
+                "--",
+            ],
+            Self::Npm => &["install", "--global", "--no-fund", "--no-audit", "--loglevel=error", "--"],
+            Self::Apt => &["install", "--yes", "--no-install-recommends", "--"],
+            Self::Apk => &["add", "--update-cache", "--"],
+        };
+        fixed.iter().map(|&word| word.to_owned()).chain(packages.iter().map(Package::to_string)).collect()
+    }
+
+    /// What the tool needs to know; whether a variable of the sandbox is stronger.
+    fn environment(self) -> &'static [(&'static str, &'static str, bool)] {
+        match self {
+            Self::Pip => &[
+                // The home of a sandbox is nobody's system.
+                ("PIP_BREAK_SYSTEM_PACKAGES", "1", false),
+                ("PIP_RETRIES", "1", true),
+            ],
+            Self::Npm => &[
+                ("npm_config_prefix", PREFIX, false),
+                ("npm_config_cache", NODE_CACHE, true),
+                ("npm_config_update_notifier", "false", true),
+                ("npm_config_fetch_retries", "1", true),
+            ],
+            Self::Apt => &[("DEBIAN_FRONTEND", "noninteractive", false)],
+            Self::Apk => &[],
+        }
+    }
+
+    /// The variable that names another index.
+    fn index_variable(self) -> Option<&'static str> {
+        match self {
+            Self::Pip => Some("PIP_INDEX_URL"),
+            Self::Npm => Some("npm_config_registry"),
+            Self::Apt | Self::Apk => None,
+        }
+    }
+}
+
+/// What is to be installed.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    /// Chosen by what the sandbox has when `None`.
+    pub(crate) manager: Option<Manager>,
+    pub(crate) packages: Vec<String>,
+    pub(crate) addresses: Addresses,
+    pub(crate) index: Option<String>,
+    pub(crate) timeout: Option<Span>,
+}
+
+/// A tool and the packages for it, read and checked.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    pub(crate) manager: Manager,
+    packages: Vec<Package>,
+    index: Option<String>,
+    timeout: Option<Span>,
+}
+
+impl Wanted {
+    /// Packages for code of a language.
+    pub(crate) fn for_language(language: Language, packages: Vec<String>) -> Result<Self> {
+        let Some(manager) = Manager::of_language(language) else {
+            return Err(Error::new(Code::InvalidArgument, "packages are for Python and Node code")
+                .next("leave packages out, or call install before"));
+        };
+        let addresses = Addresses::Refused;
+        Ok(Self { manager: Some(manager), packages, addresses, index: None, timeout: None })
+    }
+
+    /// Checks all that can be checked, without asking any sandbox.
+    pub(crate) fn check(&self, image: &str) -> Result<()> {
+        if self.packages.is_empty() || self.packages.len() > MOST {
+            return Err(Error::new(Code::InvalidArgument, format!("give 1 to {MOST} packages"))
+                .next("name them in a list, such as [\"numpy\", \"pandas==2.2\"]"));
+        }
+        if let Some(index) = &self.index {
+            let good = index.len() <= 2000
+                && (index.starts_with("http://") || index.starts_with("https://"))
+                && index.chars().all(|c| c.is_ascii_graphic());
+            if !good {
+                return Err(Error::new(Code::InvalidArgument, format!("{index:?} is not the address of an index"))
+                    .next("write an http or https address"));
+            }
+        }
+        match self.manager {
+            Some(manager) => self.chosen(manager, image).map(drop),
+            // Good for somebody, at least; who it is shows in the sandbox.
+            None => {
+                let tries = [Manager::Pip, Manager::Npm, Manager::Apt, Manager::Apk].map(|one| self.read(one));
+                let [first, ..] = &tries;
+                if tries.iter().any(Result::is_ok) { Ok(()) } else { first.as_ref().map(drop).map_err(Error::clone) }
+            }
+        }
+    }
+
+    fn read(&self, manager: Manager) -> Result<Vec<Package>> {
+        self.packages.iter().map(|text| Package::parse(text, manager, self.addresses)).collect()
+    }
+
+    fn chosen(&self, manager: Manager, image: &str) -> Result<Chosen> {
+        if image == HOST_IMAGE && matches!(manager, Manager::Apt | Manager::Apk) {
+            return Err(Error::new(
+                Code::RuntimeNotAvailable,
+                format!("image {image:?} shows the host's own programs, read-only: {} cannot add to them", manager.as_str()),
+            )
+            .next("install the package on the host, and every sandbox has it")
+            .next("or use pip or npm, which install into the sandbox user's home"));
+        }
+        if self.index.is_some() && manager.index_variable().is_none() {
+            return Err(Error::new(Code::InvalidArgument, format!("index is not for {}", manager.as_str()))
+                .next("leave it out"));
+        }
+        let packages = self.read(manager)?;
+        Ok(Chosen { manager, packages, index: self.index.clone(), timeout: self.timeout })
+    }
+
+    /// With the manager that was named, for an image.
+    pub(crate) fn for_image(&self, image: &str) -> Result<Chosen> {
+        self.check(image)?;
+        self.chosen(self.manager.unwrap_or(Manager::Pip), image)
+    }
+
+    /// Who installs them in this sandbox.
+    pub(crate) async fn choose(&self, sandbox: &Sandbox) -> Result<Chosen> {
+        let image = sandbox.spec.image.as_str();
+        if let Some(manager) = self.manager {
+            return self.chosen(manager, image);
+        }
+        // A scope is a thing of npm's alone.
+        let order: &[Manager] = match (image, self.packages.iter().any(|name| name.starts_with('@'))) {
+            (_, true) => &[Manager::Npm],
+            (HOST_IMAGE, false) => &[Manager::Pip, Manager::Npm],
+            (_, false) => &[Manager::Apk, Manager::Apt, Manager::Pip, Manager::Npm],
+        };
+        for manager in order {
+            let (what, candidates) = manager.runner().names();
+            if sandbox.programs.find(sandbox, what, candidates).await?.is_some() {
+                return self.chosen(*manager, image);
+            }
+        }
+        Err(Error::new(Code::RuntimeNotAvailable, format!("image {image:?} has nothing that installs packages"))
+            .next("install python3 with pip, or npm, where the image comes from"))
+    }
+}
+
+impl Inner {
+    /// Starts an installation. It is a run like any other.
+    pub(crate) async fn start_install(
+        self: &Arc<Self>,
+        context: &CallContext,
+        place: Place,
+        chosen: &Chosen,
+    ) -> Result<Arc<Run>> {
+        let manager = chosen.manager;
+        let known = match &place {
+            Place::Named { name, .. } => self.variables.of(name),
+            Place::OneShot { .. } | Place::Held { .. } => Default::default(),
+        };
+        let mut env: Vec<(String, String)> = manager
+            .environment()
+            .iter()
+            .filter(|(name, _, weak)| !(*weak && known.contains_key(*name)))
+            .map(|(name, value, _)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        if let (Some(variable), Some(index)) = (manager.index_variable(), &chosen.index) {
+            env.push((variable.to_owned(), index.clone()));
+        }
+        let names: Vec<String> = chosen.packages.iter().map(Package::to_string).collect();
+        let plan = Plan {
+            kind: RunKind::Install,
+            place,
+            program: Program::Tool {
+                shown: format!("{} install {}", manager.as_str(), names.join(" ")),
+                runner: manager.runner(),
+                arguments: manager.arguments(&chosen.packages),
+                variables: true,
+            },
+            cwd: None,
+            env,
+            user: manager.user(),
+            timeout: Some(chosen.timeout.unwrap_or(TIME.min(self.config.max_timeout))),
+            limits: RunLimits::default(),
+            terminal: None,
+            input: Input::Null,
+            patience: Patience::GoOn,
+        };
+        self.start_run(context, plan).await
+    }
+
+    /// Installs what a piece of code needs before it runs. That it failed is told apart from a failure of
+    /// the code, which was not run.
+    pub(crate) async fn install_before(
+        self: &Arc<Self>,
+        context: &CallContext,
+        place: Place,
+        chosen: &Chosen,
+    ) -> Result<()> {
+        let run = self.start_install(context, place, chosen).await?;
+        let time = chosen.timeout.unwrap_or(TIME).0;
+        run.wait(context, time * 2, OnCancel::Kill).await?;
+        if let Some(error) = run.finish().and_then(|finish| finish.error.clone()) {
+            return Err(error);
+        }
+        if run.state() == RunState::Completed {
+            return Ok(());
+        }
+        let last = last_words(&run);
+        let mut error = Error::new(
+            Code::InstallFailed,
+            format!("the packages could not be installed, so the code was not run: {}", run.state().as_str()),
+        )
+        .detail("run_id", run.id.as_str())
+        .detail("manager", chosen.manager.as_str())
+        .detail("output", last.clone());
+        if let Some(hint) = hint(chosen.manager, &last) {
+            error = error.next(hint);
+        }
+        Err(error.next("`logs` with the run_id in `details` has all the installer said"))
+    }
+}
+
+/// The end of what an installer said.
+pub(crate) fn last_words(run: &Run) -> String {
+    const LAST: usize = 2000;
+    let (stdout, stderr) = run.kept();
+    let kept = if stderr.total > 0 { stderr } else { stdout };
+    let text = String::from_utf8_lossy(&[kept.head, kept.tail].concat()).into_owned();
+    let start = text.char_indices().rev().nth(LAST).map_or(0, |(at, _)| at);
+    text[start..].trim().to_owned()
+}
+
+/// What an installer's words mean here.
+pub(crate) fn hint(manager: Manager, said: &str) -> Option<String> {
+    const UNREACHED: &[&str] =
+        &["name resolution", "EAI_AGAIN", "ENOTFOUND", "Failed to establish", "Network is unreachable", "ENETUNREACH"];
+    if said.contains("No module named pip") {
+        return Some("the image's Python has no pip: install it (python3-pip) where the image comes from".into());
+    }
+    UNREACHED.iter().any(|sign| said.contains(sign)).then(|| {
+        format!(
+            "a sandbox has no network: copy the package file in with `isle cp` and give {} its path, such as ./package{}",
+            manager.as_str(),
+            manager.endings().first().copied().unwrap_or_default()
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_come_last_and_behind_the_dashes() {
+        for manager in Manager::ALL {
+            let package = Package::parse("demo", manager, Addresses::Refused).unwrap();
+            let arguments = manager.arguments(&[package]);
+            assert_eq!(arguments[arguments.len() - 2..], ["--".to_owned(), "demo".to_owned()], "{manager:?}");
+        }
+    }
+
+    #[test]
+    fn system_packages_need_a_root_of_their_own() {
+        let wanted = |manager| Wanted {
+            manager: Some(manager),
+            packages: vec!["jq".into()],
+            addresses: Addresses::Refused,
+            index: None,
+            timeout: None,
+        };
+        for manager in [Manager::Apt, Manager::Apk] {
+            let error = wanted(manager).check("host").unwrap_err();
+            assert_eq!((error.code, error.next_steps.len()), (Code::RuntimeNotAvailable, 2));
+            assert!(wanted(manager).check("debian").is_ok());
+        }
+    }
+}

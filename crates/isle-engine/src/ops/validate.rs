@@ -1,0 +1,215 @@
+//! `validate`: a look at code before it runs. Advice, never a wall.
+
+use futures::TryStreamExt;
+use isle_wire::GuestUser;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::inputs::sandbox_or_default;
+use super::run_code::source;
+use super::{Effect, Method, Operation, Route, Toolset};
+use crate::context::CallContext;
+use crate::engine::Engine;
+use crate::error::{Code, Error, Result};
+use crate::run::{CodeSource, language_of};
+use crate::validate::{FINDINGS, LARGEST};
+use crate::values::{GuestPath, SandboxName};
+
+pub(super) struct Validate;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Input {
+    /// Sandbox name, default "default".
+    sandbox: Option<SandboxName>,
+    /// The code. Give this or path.
+    code: Option<String>,
+    /// File in the sandbox.
+    path: Option<GuestPath>,
+    /// python, node or shell; detected when left out.
+    language: Option<String>,
+    /// Suggest fixes, default true.
+    fix: Option<bool>,
+    /// Reject code with findings, default false.
+    reject_findings: Option<bool>,
+    /// Names of findings to leave out.
+    ignore: Option<Vec<String>>,
+}
+
+/// What becomes of the code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub(super) enum Verdict {
+    /// As it is.
+    Pass,
+    /// Better with the fixes.
+    Fixed,
+    /// It cannot run, or must not by what the caller asked.
+    Reject,
+}
+
+/// A place in the code, counted from 1.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
+pub(super) struct ProblemShape {
+    line: u32,
+    column: u32,
+    message: String,
+}
+
+/// Something dangerous.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
+pub(super) struct FindingShape {
+    name: String,
+    line: u32,
+    column: u32,
+    message: String,
+}
+
+/// Something put right.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
+pub(super) struct FixShape {
+    name: String,
+    line: u32,
+    message: String,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Output {
+    sandbox: SandboxName,
+    language: &'static str,
+    verdict: Verdict,
+    /// Why it is no code.
+    errors: Vec<ProblemShape>,
+    /// What is dangerous in it.
+    findings: Vec<FindingShape>,
+    /// What was put right in `code`.
+    fixes: Vec<FixShape>,
+    /// The code with the fixes in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<String>,
+    /// The code as it was given, when `code` is another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    original: Option<String>,
+    /// Hosts its addresses name. None of them is opened by this.
+    domains: Vec<String>,
+    /// What could not be looked at.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
+}
+
+impl Operation for Validate {
+    type Input = Input;
+    type Output = Output;
+    const NAME: &'static str = "validate";
+    const TITLE: &'static str = "Check code";
+    const DESCRIPTION: &'static str = "Check Python, Node or shell code without running it: syntax error with line and column, dangers, hosts it names, suggested fixes. Advice only.";
+    const ROUTE: Route = Route { method: Method::Post, path: "/sandboxes/{sandbox}/validate" };
+    const TOOLSET: Toolset = Toolset::Environment;
+    const EFFECT: Effect = Effect::Reads;
+
+    async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
+        let inner = &engine.inner;
+        let sandbox = sandbox_or_default(input.sandbox);
+        let ignored = input.ignore.unwrap_or_default();
+        check_names(&ignored)?;
+        let source = source(input.code, input.path)?;
+        let code = match &source {
+            CodeSource::Text(code) => code.clone(),
+            CodeSource::File(path) => {
+                let place = inner.looked_at(&context, &sandbox).await?;
+                read(
+                    path,
+                    place.agent()?.read_file(path, GuestUser::Sandbox, 0, Some(LARGEST as u64 + 1)).await?,
+                )
+                .await?
+            }
+        };
+        if code.len() > LARGEST {
+            return Err(too_large());
+        }
+        let language = match (&input.language, &source) {
+            // A file without a telling name is known by what is in it.
+            (None, CodeSource::File(_)) => {
+                language_of(None, &source).or_else(|_| language_of(None, &CodeSource::Text(code.clone())))?
+            }
+            (named, _) => language_of(named.as_deref(), &source)?,
+        };
+        let fix = input.fix.unwrap_or(true);
+        let mut found = inner.look_at_code(&context, &sandbox, language, &code, fix).await?;
+        found.findings.retain(|finding| !ignored.contains(&finding.name));
+        let forbidden = input.reject_findings.unwrap_or(false) && !found.findings.is_empty();
+        let verdict = match (&found.fixed, forbidden || !found.errors.is_empty()) {
+            (_, true) => Verdict::Reject,
+            (Some(_), false) => Verdict::Fixed,
+            (None, false) => Verdict::Pass,
+        };
+        let fixed = found.fixed.filter(|_| verdict == Verdict::Fixed);
+        if fixed.is_none() {
+            found.fixes.clear();
+        }
+        Ok(Output {
+            sandbox,
+            language: language.as_str(),
+            verdict,
+            errors: found
+                .errors
+                .into_iter()
+                .map(|one| ProblemShape { line: one.line, column: one.column, message: one.message })
+                .collect(),
+            findings: found
+                .findings
+                .into_iter()
+                .map(|one| FindingShape {
+                    name: one.name,
+                    line: one.line,
+                    column: one.column,
+                    message: one.message,
+                })
+                .collect(),
+            fixes: found
+                .fixes
+                .into_iter()
+                .map(|one| FixShape { name: one.name, line: one.line, message: one.message })
+                .collect(),
+            original: fixed.is_some().then_some(code),
+            code: fixed,
+            domains: found.hosts,
+            notes: found.notes,
+        })
+    }
+}
+
+fn check_names(names: &[String]) -> Result<()> {
+    let known = || FINDINGS.iter().map(|(name, _)| *name);
+    match names.iter().find(|name| !known().any(|one| one == name.as_str())) {
+        None => Ok(()),
+        Some(name) => Err(Error::new(Code::InvalidArgument, format!("there is no finding {name:?}"))
+            .detail("findings", known().collect::<Vec<_>>())
+            .next("ignore names from the list in `details`")),
+    }
+}
+
+async fn read(path: &GuestPath, (_, bytes): (isle_wire::Stat, crate::engine::ByteStream)) -> Result<String> {
+    let bytes: Vec<u8> = bytes
+        .try_fold(Vec::new(), |mut all, part| async move {
+            all.extend_from_slice(&part);
+            Ok(all)
+        })
+        .await?;
+    if bytes.len() > LARGEST {
+        return Err(too_large());
+    }
+    String::from_utf8(bytes).map_err(|_| {
+        Error::new(Code::InvalidArgument, format!("{path} is not text in UTF-8"))
+            .next("convert it to UTF-8 first")
+    })
+}
+
+fn too_large() -> Error {
+    Error::new(Code::TooLarge, format!("there are more than {} KiB of code", LARGEST / 1024))
+        .next("check it in parts")
+}
