@@ -339,6 +339,11 @@ fn attach_volume(request: &MakeRequest, loop_device: Option<&OwnedFd>) -> Step<O
     own(&layers, root).doing(|| "make the directory of layers".into())?;
     own(&layers.join(&request.layer), root).doing(|| "make the writable layer".into())?;
     own(&target.join(volume::WORKSPACE), user).doing(|| "make the workspace".into())?;
+    let cache = target.join(volume::USER_CACHE);
+    own(&cache, user).doing(|| "make the user's cache".into())?;
+    // What the user left in its place is the user's affair.
+    own(&cache.join(volume::NODE_CACHE), user).doing(|| "make npm's cache".into())?;
+    own(&target.join(volume::SYSTEM_CACHE), root).doing(|| "make the system's cache".into())?;
     Ok(Some(attached))
 }
 

@@ -76,7 +76,7 @@ impl Private {
     }
 
     fn real<'a>(&self, path: &'a [u8]) -> Cow<'a, [u8]> {
-        let Directories { workspace, home, tmp } = &self.directories;
+        let Directories { workspace, home, tmp, .. } = &self.directories;
         for (guest, real) in
             [(&b"/workspace"[..], workspace), (SANDBOX_HOME.as_bytes(), home), (b"/tmp", tmp)]
         {

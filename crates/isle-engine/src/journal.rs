@@ -136,7 +136,7 @@ impl Journal {
         self.store.insert_sandbox_audited(&row, &audit.0).map_err(store_error)
     }
 
-    /// It is up, and can be found again by its anchor.
+    /// It is up, and can be found again by its anchor. Those it replaces are forgotten.
     pub(crate) fn sandbox_running(&self, sandbox: &Sandbox, anchor: Value, audit: &Audit) -> Result<()> {
         let containment = serde_json::to_value(sandbox.containment()).map_err(Error::internal)?;
         let change = SandboxChange {
@@ -145,6 +145,14 @@ impl Journal {
             containment: Some(containment),
             ..SandboxChange::default()
         };
+        self.store.update_sandbox_replacing_failed(sandbox.id.as_str(), change, &audit.0).map_err(store_error)
+    }
+
+    /// It is about to be replaced by another incarnation. Until that one runs, the record stays: it has
+    /// the settings.
+    pub(crate) fn sandbox_given_up(&self, sandbox: &Sandbox, audit: &Audit) -> Result<()> {
+        let change =
+            SandboxChange { state: Some(SandboxState::Failed.as_str().into()), ..SandboxChange::default() };
         self.store.update_sandbox_audited(sandbox.id.as_str(), change, &audit.0).map_err(store_error)
     }
 

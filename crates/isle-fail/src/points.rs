@@ -96,6 +96,10 @@ points! {
     RemoveDone "remove.done" Fail Everywhere;
     RemoveAudited "remove.audited" Die Everywhere;
 
+    // Making a sandbox anew in place of another.
+    ReplaceMarked "replace.marked" Fail Everywhere;
+    ReplaceRemoved "replace.removed" Fail Everywhere;
+
     // Removing a sandbox: the engine's steps.
     DestroyMarked "destroy.marked" Fail Everywhere;
     DestroyRemoved "destroy.removed" Fail Everywhere;

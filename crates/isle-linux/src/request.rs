@@ -217,6 +217,9 @@ pub struct Directories {
     /// What `/tmp` means.
     #[n(2)]
     pub tmp: ByteVec,
+    /// Where `.cache` in the home leads; it outlives the home. None in a one-shot.
+    #[n(3)]
+    pub cache: Option<ByteVec>,
 }
 
 /// The id outside that `inside` is; `None` when there is none.
@@ -250,6 +253,12 @@ pub struct Preamble {
 pub mod volume {
     /// Directory of the workspace.
     pub const WORKSPACE: &str = "workspace";
+    /// Directory of what the sandbox user's programs keep for later, package caches among it.
+    pub const USER_CACHE: &str = "cache";
+    /// The same of the system's programs.
+    pub const SYSTEM_CACHE: &str = "system-cache";
+    /// npm's own, in the user's.
+    pub const NODE_CACHE: &str = "npm";
     /// Directory of the writable layers, one per sandbox that used the volume.
     pub const LAYERS: &str = "layers";
 }

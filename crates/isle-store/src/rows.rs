@@ -55,7 +55,7 @@ pub struct RunRow {
     pub door: String,
     /// Who called.
     pub actor: String,
-    /// `exec`, `run_code` or `session`.
+    /// `exec`, `run_code`, `session`, `validate` or `install`.
     pub kind: String,
     /// The command, for people.
     pub command: String,

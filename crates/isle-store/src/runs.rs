@@ -266,11 +266,11 @@ fn is_open(state: &str) -> bool {
 
 fn check_kind(kind: &str) -> Result<(), StoreError> {
     match kind {
-        "exec" | "run_code" | "session" => Ok(()),
+        "exec" | "run_code" | "session" | "validate" | "install" => Ok(()),
         other => Err(StoreError::UnknownWord {
             what: "kind of run",
             value: other.to_owned(),
-            known: "exec, run_code, session",
+            known: "exec, run_code, session, validate, install",
         }),
     }
 }

@@ -46,6 +46,27 @@ impl Store {
         })
     }
 
+    /// Changes a sandbox's record, forgets those of its name that failed, and puts an audit row on record:
+    /// all, or nothing.
+    pub fn update_sandbox_replacing_failed(
+        &self,
+        id: &str,
+        change: SandboxChange,
+        audit: &AuditEntry,
+    ) -> Result<(), StoreError> {
+        self.write(|writer| {
+            writer.transaction(|connection, draft| {
+                update(connection, id, &change)?;
+                let mut statement = connection.prepare_cached(
+                    "DELETE FROM sandboxes WHERE state = 'failed' AND id <> ?1
+                     AND name = (SELECT name FROM sandboxes WHERE id = ?1)",
+                )?;
+                statement.execute(params![id])?;
+                append(connection, draft, audit).map(drop)
+            })
+        })
+    }
+
     /// Forgets a sandbox. Forgetting one that is not recorded is fine: a crash may come between.
     pub fn remove_sandbox(&self, id: &str) -> Result<(), StoreError> {
         self.write(|writer| remove(&writer.connection, id))

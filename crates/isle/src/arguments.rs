@@ -56,6 +56,10 @@ pub(crate) enum Command {
     Env(EnvArguments),
     /// Check a file of code without running it: syntax, dangers, suggested fixes
     Validate(ValidateArguments),
+    /// Install packages in a sandbox with pip, npm, apt or apk
+    Install(InstallArguments),
+    /// Make sandboxes anew; /workspace, variables and package caches stay
+    Reset(ResetArguments),
     /// List sandboxes
     Ls,
     /// Show a sandbox, or the daemon and everything in it
@@ -291,6 +295,34 @@ pub(crate) struct ValidateArguments {
     /// Print the code with the fixes in it
     #[arg(long, conflicts_with = "no_fix")]
     pub(crate) show: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InstallArguments {
+    /// The sandbox
+    pub(crate) name: String,
+    /// Names with versions, or paths of package files in the sandbox
+    #[arg(required = true, value_name = "PACKAGE")]
+    pub(crate) packages: Vec<String>,
+    /// pip, npm, apt or apk; by what the image has when left out
+    #[arg(long, value_name = "MANAGER")]
+    pub(crate) manager: Option<String>,
+    /// Address of another package index
+    #[arg(long, value_name = "URL")]
+    pub(crate) index: Option<String>,
+    /// Take addresses as packages too
+    #[arg(long)]
+    pub(crate) allow_urls: bool,
+    /// Give up after this time; 120s when left out
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) timeout: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ResetArguments {
+    /// The sandboxes
+    #[arg(required = true)]
+    pub(crate) names: Vec<String>,
 }
 
 #[derive(Debug, Args)]

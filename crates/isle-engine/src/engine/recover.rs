@@ -187,6 +187,10 @@ impl Inner {
             tracing::info!(sandbox = %name, runs = runs.len(), "took the sandbox over");
             return Ok(Some(id.clone()));
         }
+        if row.state == SandboxState::Failed.as_str() {
+            // One that was being replaced may still live; it is nobody's any more.
+            backend.destroy(id, Keep::Workspace).await?;
+        }
         let sandbox = incarnation();
         if let Ok(Some(containment)) = serde_json::from_value(row.containment.clone()) {
             sandbox.set_containment(containment);
@@ -199,7 +203,7 @@ impl Inner {
             self.journal.sandbox_failed(&sandbox, "it was dead when the daemon started");
             isle_fail::pass(Point::RecoverFailureRecorded);
         }
-        self.fleet.put(sandbox);
+        self.fleet.put_unless_there(sandbox);
         Ok(Some(id.clone()))
     }
 

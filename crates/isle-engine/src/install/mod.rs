@@ -195,17 +195,25 @@ impl Wanted {
                 && (index.starts_with("http://") || index.starts_with("https://"))
                 && index.chars().all(|c| c.is_ascii_graphic());
             if !good {
-                return Err(Error::new(Code::InvalidArgument, format!("{index:?} is not the address of an index"))
-                    .next("write an http or https address"));
+                return Err(Error::new(
+                    Code::InvalidArgument,
+                    format!("{index:?} is not the address of an index"),
+                )
+                .next("write an http or https address"));
             }
         }
         match self.manager {
             Some(manager) => self.chosen(manager, image).map(drop),
             // Good for somebody, at least; who it is shows in the sandbox.
             None => {
-                let tries = [Manager::Pip, Manager::Npm, Manager::Apt, Manager::Apk].map(|one| self.read(one));
+                let tries =
+                    [Manager::Pip, Manager::Npm, Manager::Apt, Manager::Apk].map(|one| self.read(one));
                 let [first, ..] = &tries;
-                if tries.iter().any(Result::is_ok) { Ok(()) } else { first.as_ref().map(drop).map_err(Error::clone) }
+                if tries.iter().any(Result::is_ok) {
+                    Ok(())
+                } else {
+                    first.as_ref().map(drop).map_err(Error::clone)
+                }
             }
         }
     }
@@ -218,7 +226,10 @@ impl Wanted {
         if image == HOST_IMAGE && matches!(manager, Manager::Apt | Manager::Apk) {
             return Err(Error::new(
                 Code::RuntimeNotAvailable,
-                format!("image {image:?} shows the host's own programs, read-only: {} cannot add to them", manager.as_str()),
+                format!(
+                    "image {image:?} shows the host's own programs, read-only: {} cannot add to them",
+                    manager.as_str()
+                ),
             )
             .next("install the package on the host, and every sandbox has it")
             .next("or use pip or npm, which install into the sandbox user's home"));
@@ -255,8 +266,11 @@ impl Wanted {
                 return self.chosen(*manager, image);
             }
         }
-        Err(Error::new(Code::RuntimeNotAvailable, format!("image {image:?} has nothing that installs packages"))
-            .next("install python3 with pip, or npm, where the image comes from"))
+        Err(Error::new(
+            Code::RuntimeNotAvailable,
+            format!("image {image:?} has nothing that installs packages"),
+        )
+        .next("install python3 with pip, or npm, where the image comes from"))
     }
 }
 
@@ -348,10 +362,18 @@ pub(crate) fn last_words(run: &Run) -> String {
 
 /// What an installer's words mean here.
 pub(crate) fn hint(manager: Manager, said: &str) -> Option<String> {
-    const UNREACHED: &[&str] =
-        &["name resolution", "EAI_AGAIN", "ENOTFOUND", "Failed to establish", "Network is unreachable", "ENETUNREACH"];
+    const UNREACHED: &[&str] = &[
+        "name resolution",
+        "EAI_AGAIN",
+        "ENOTFOUND",
+        "Failed to establish",
+        "Network is unreachable",
+        "ENETUNREACH",
+    ];
     if said.contains("No module named pip") {
-        return Some("the image's Python has no pip: install it (python3-pip) where the image comes from".into());
+        return Some(
+            "the image's Python has no pip: install it (python3-pip) where the image comes from".into(),
+        );
     }
     UNREACHED.iter().any(|sign| said.contains(sign)).then(|| {
         format!(

@@ -30,20 +30,25 @@ impl Package {
     pub(crate) fn parse(text: &str, manager: Manager, addresses: Addresses) -> Result<Self> {
         let refuse = |why: &str, next: String| {
             let name = manager.as_str();
-            Err(Error::new(Code::InvalidArgument, format!("{text:?} is no package for {name}: {why}")).next(next))
+            Err(Error::new(Code::InvalidArgument, format!("{text:?} is no package for {name}: {why}"))
+                .next(next))
         };
         if text.is_empty() || text.len() > LONGEST {
             return refuse("it is empty or too long", format!("write {}", manager.example()));
         }
         if text.starts_with('-') {
-            return refuse("it would be taken for an option", "options are not passed on; name packages only".into());
+            return refuse(
+                "it would be taken for an option",
+                "options are not passed on; name packages only".into(),
+            );
         }
         if text.contains("://") {
             return match addresses {
                 Addresses::Allowed if is_address(text) => Ok(Self(text.to_owned())),
-                Addresses::Allowed => {
-                    refuse("this is not an address it could be fetched from", "use http or https, without spaces".into())
-                }
+                Addresses::Allowed => refuse(
+                    "this is not an address it could be fetched from",
+                    "use http or https, without spaces".into(),
+                ),
                 Addresses::Refused => refuse(
                     "addresses are not taken unless allow_urls is set",
                     "name the package, or set allow_urls".into(),
@@ -57,7 +62,9 @@ impl Package {
             let endings = manager.endings().join(", ");
             return refuse(
                 "this is not the path of a package file",
-                format!("name a file in the sandbox that ends in {endings}, with plain characters and no `..`"),
+                format!(
+                    "name a file in the sandbox that ends in {endings}, with plain characters and no `..`"
+                ),
             );
         }
         let good = match manager {
@@ -74,9 +81,12 @@ impl Package {
 }
 
 fn is_address(text: &str) -> bool {
-    let rest = ["http://", "https://", "git+http://", "git+https://"].iter().find_map(|scheme| text.strip_prefix(scheme));
+    let rest = ["http://", "https://", "git+http://", "git+https://"]
+        .iter()
+        .find_map(|scheme| text.strip_prefix(scheme));
     rest.is_some_and(|rest| {
-        rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '[') && rest.chars().all(|c| c.is_ascii_graphic())
+        rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '[')
+            && rest.chars().all(|c| c.is_ascii_graphic())
     })
 }
 
@@ -113,7 +123,9 @@ fn is_pip(text: &str) -> bool {
 
 fn is_pip_version(text: &str) -> bool {
     let operators = ["===", "==", "~=", "!=", "<=", ">=", "<", ">"];
-    let Some(version) = operators.iter().find_map(|operator| text.strip_prefix(operator)) else { return false };
+    let Some(version) = operators.iter().find_map(|operator| text.strip_prefix(operator)) else {
+        return false;
+    };
     let version = version.trim_start();
     version.starts_with(|c: char| c.is_ascii_alphanumeric())
         && version.chars().all(|c| c.is_ascii_alphanumeric() || ".*+!_-".contains(c))
@@ -193,7 +205,15 @@ mod tests {
         ] {
             assert!(good(Manager::Pip, text), "{text}");
         }
-        for text in ["lodash", "lodash@4", "@types/node", "@types/node@^20.1.0", "a@>=1 <2 || 3", "x@latest", "./demo-1.0.0.tgz"] {
+        for text in [
+            "lodash",
+            "lodash@4",
+            "@types/node",
+            "@types/node@^20.1.0",
+            "a@>=1 <2 || 3",
+            "x@latest",
+            "./demo-1.0.0.tgz",
+        ] {
             assert!(good(Manager::Npm, text), "{text}");
         }
         for text in ["jq", "g++", "libssl-dev", "gcc:amd64", "jq=1.6-2.1", "./x_1.0_amd64.deb"] {
@@ -240,7 +260,8 @@ mod tests {
             }
             assert!(!good(manager, &"a".repeat(LONGEST + 1)));
         }
-        for text in ["a/b", "a@npm:b", "a@file:b", "@a", "@/a", "@a/", "a@", "a@-g", "github:a/b", ".hidden"] {
+        for text in ["a/b", "a@npm:b", "a@file:b", "@a", "@/a", "@a/", "a@", "a@-g", "github:a/b", ".hidden"]
+        {
             assert!(!good(Manager::Npm, text), "{text}");
         }
         for text in ["a==", "a=1", "a[", "a[]", "a; python_version<'3'", "a==1 --pre", "a==1,"] {

@@ -53,7 +53,8 @@ impl Operation for Install {
     type Output = Output;
     const NAME: &'static str = "install";
     const TITLE: &'static str = "Install packages";
-    const DESCRIPTION: &'static str = "Install packages in a sandbox with pip, npm, apt or apk. They stay until it is reset or destroyed.";
+    const DESCRIPTION: &'static str =
+        "Install packages in a sandbox with pip, npm, apt or apk. They stay until it is reset or destroyed.";
     const ROUTE: Route = Route { method: Method::Post, path: "/sandboxes/{sandbox}/install" };
     const TOOLSET: Toolset = Toolset::Environment;
     const EFFECT: Effect = Effect::Changes;
@@ -85,8 +86,11 @@ impl Operation for Install {
             _ => hint(chosen.manager, &last_words(&run)),
         };
         if let Some(why) = hint.as_ref().filter(|words| words.contains("has no pip")) {
-            return Err(Error::new(Code::RuntimeNotAvailable, format!("image {:?} has no pip", sandbox.spec.image))
-                .next(why.clone()));
+            return Err(Error::new(
+                Code::RuntimeNotAvailable,
+                format!("image {:?} has no pip", sandbox.spec.image),
+            )
+            .next(why.clone()));
         }
         Ok(Output {
             sandbox: name,

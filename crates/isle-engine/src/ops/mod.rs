@@ -31,6 +31,7 @@ mod list_files;
 mod logs;
 mod read_file;
 mod remove_file;
+mod reset;
 mod rich;
 mod run;
 mod run_code;
@@ -254,6 +255,7 @@ fn standard() -> Vec<Entry> {
         Entry::of::<env::Env>(),
         Entry::of::<validate::Validate>(),
         Entry::of::<install::Install>(),
+        Entry::of::<reset::Reset>(),
         Entry::of::<stat_file::StatFile>(),
         Entry::of::<remove_file::RemoveFile>(),
         Entry::of::<audit::Audit>(),

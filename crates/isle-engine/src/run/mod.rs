@@ -55,6 +55,8 @@ pub(crate) enum Ending {
     Cancelled,
     /// Its sandbox was destroyed.
     Destroyed,
+    /// Its sandbox was reset.
+    Reset,
     /// The agent did not end it when its time was up, so the engine did.
     Overdue,
     /// The daemon stopped, and it could not go on without.
@@ -62,8 +64,15 @@ pub(crate) enum Ending {
 }
 
 impl Ending {
-    const ALL: [Self; 6] =
-        [Self::Own, Self::Killed, Self::Cancelled, Self::Destroyed, Self::Overdue, Self::Stopped];
+    const ALL: [Self; 7] = [
+        Self::Own,
+        Self::Killed,
+        Self::Cancelled,
+        Self::Destroyed,
+        Self::Reset,
+        Self::Overdue,
+        Self::Stopped,
+    ];
 }
 
 /// How a run ended.

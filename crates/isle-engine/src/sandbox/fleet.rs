@@ -26,6 +26,11 @@ impl Fleet {
         crate::write(&self.named).insert(sandbox.name.clone(), sandbox);
     }
 
+    /// The same, unless the name is taken.
+    pub(crate) fn put_unless_there(&self, sandbox: Arc<Sandbox>) {
+        crate::write(&self.named).entry(sandbox.name.clone()).or_insert(sandbox);
+    }
+
     /// Removes it, unless another incarnation has taken the name.
     pub(crate) fn take_out(&self, sandbox: &Sandbox) {
         let mut named = crate::write(&self.named);

@@ -15,6 +15,7 @@ use crate::engine::{EngineConfig, Inner};
 use crate::error::{Code, Error, Result};
 use crate::failpoint;
 use crate::journal::{Actor, Audit};
+use crate::run::Ending;
 use crate::values::{ByteSize, SandboxId, SandboxName};
 
 /// When the sandbox one connects to was made.
@@ -199,9 +200,81 @@ impl Inner {
             }
             let why = if old.drifted() { "its policy changed" } else { "it died" };
             let audit = Audit::lifecycle(actor, "rebuild_sandbox", &old, why);
-            self.remove_incarnation(&old, Keep::Workspace, &audit).await?;
+            self.take_down(&old, &audit, None).await?;
+            return self.build_in_place_of(actor, origin, spec, old).await;
         }
         self.build(actor, origin, spec, name).await
+    }
+
+    /// Ends an incarnation that another one is to replace. Its record stays until that one runs, so that
+    /// whatever happens in between, the next call builds it with the same settings.
+    async fn take_down(&self, old: &Arc<Sandbox>, audit: &Audit, ending: Option<Ending>) -> Result<()> {
+        let before = old.state();
+        // First in memory: nobody may use it any more, and its end is no accident.
+        old.set_state(SandboxState::Destroying);
+        match self.journal.sandbox_given_up(old, audit) {
+            Ok(()) => {}
+            Err(error) if error.code == Code::NoSpace && before != SandboxState::Running => {
+                tracing::warn!(sandbox = %old.name, %error, "replacing a dead sandbox without saying so first");
+            }
+            Err(error) => {
+                old.set_state(before);
+                return Err(error);
+            }
+        }
+        failpoint(Point::ReplaceMarked)?;
+        if let Some(ending) = ending {
+            for run in self.runs.running_in(&old.id) {
+                run.intend(ending);
+            }
+        }
+        old.backend.destroy(&old.id, Keep::Workspace).await?;
+        failpoint(Point::ReplaceRemoved)
+    }
+
+    /// Builds what replaces an incarnation that was taken down. When that fails, the old one stays known
+    /// as failed, and the next call tries again.
+    async fn build_in_place_of(
+        self: &Arc<Self>,
+        actor: &Actor,
+        origin: Origin,
+        spec: SandboxSpec,
+        old: Arc<Sandbox>,
+    ) -> Result<Arc<Sandbox>> {
+        let built = self.build(actor, origin, spec, old.name.clone()).await;
+        if built.is_err() && self.fleet.get(&old.name).is_none_or(|present| present.id == old.id) {
+            old.set_state(SandboxState::Failed);
+            self.fleet.put(old);
+        }
+        built
+    }
+
+    /// Makes a sandbox anew with the settings it has: its workspace, caches and variables stay, everything
+    /// else of it goes.
+    pub(crate) async fn reset(
+        self: &Arc<Self>,
+        context: &CallContext,
+        name: &SandboxName,
+    ) -> Result<Arc<Sandbox>> {
+        if self.fleet.get(name).is_none() {
+            return Err(self.no_such_sandbox(name));
+        }
+        self.refuse_when_stopping()?;
+        // In a task of its own: what was begun is finished even when the caller goes away.
+        let (inner, name, actor) = (Arc::clone(self), name.clone(), Actor::of(context));
+        let resetting = self.tasks.spawn(async move {
+            let gate = inner.fleet.gate(&name);
+            let _held = gate.lock().await;
+            let old = inner.fleet.get(&name).ok_or_else(|| inner.no_such_sandbox(&name))?;
+            let spec = match old.origin {
+                Origin::Explicit => old.spec.clone(),
+                Origin::Defaults => Settings::default().spec(&inner.config, Some(name))?,
+            };
+            let audit = Audit::lifecycle(&actor, "reset_sandbox", &old, "its workspace and caches stay");
+            inner.take_down(&old, &audit, Some(Ending::Reset)).await?;
+            inner.build_in_place_of(&actor, old.origin, spec, old).await
+        });
+        resetting.await.map_err(|error| Error::internal(format!("resetting the sandbox failed: {error}")))?
     }
 
     async fn build(

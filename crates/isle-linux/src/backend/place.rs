@@ -6,7 +6,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use isle_engine::values::{SandboxId, SandboxName};
 use isle_engine::{Code, Error, Result};
 
 use super::failed;
-use crate::request::{Directories, Extent, outside};
+use crate::request::{Directories, Extent, outside, volume as names};
 use crate::setup::SANDBOX_ID;
 use crate::tree;
 
@@ -78,10 +78,31 @@ impl Places {
                 }
                 None => private(&place.join(WORKSPACE), owner)?,
             };
+            let cache = volume.map(|volume| self.cache(volume, &home, owner)).transpose()?;
             let bytes = |path: PathBuf| path.as_os_str().as_bytes().to_vec().into();
-            Ok(Directories { workspace: bytes(workspace), home: bytes(home), tmp: bytes(tmp) })
+            Ok(Directories {
+                workspace: bytes(workspace),
+                home: bytes(home),
+                tmp: bytes(tmp),
+                cache: cache.map(bytes),
+            })
         };
         make().map_err(|error| failed("make the sandbox's directories", error))
+    }
+
+    /// Makes the cache of a volume, and the ways from the home to it.
+    fn cache(&self, volume: &SandboxName, home: &Path, owner: Option<u32>) -> io::Result<PathBuf> {
+        let cache = private(&self.volume_path(volume).join(names::USER_CACHE), owner)?;
+        // What the sandbox left in its place is the sandbox's affair.
+        private(&cache.join(names::NODE_CACHE), owner).ok();
+        let node = Path::new(".cache").join(names::NODE_CACHE);
+        for (link, target) in [(".cache", cache.as_path()), (".npm", node.as_path())] {
+            match symlink(target, home.join(link)) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(cache)
     }
 
     /// Makes the directory above all others; refuses one that somebody else could have prepared.

@@ -92,7 +92,8 @@ enum Audience {
 fn rules(directories: &Directories, audience: Audience) -> io::Result<Ruleset> {
     let device = Rights::READ_ONLY.and(Rights::WRITE_FILES).and(Rights::DEVICE_CONTROL);
     let mut rules = Ruleset::new()?;
-    for own in [&directories.workspace, &directories.home, &directories.tmp] {
+    let own = [&directories.workspace, &directories.home, &directories.tmp];
+    for own in own.into_iter().chain(&directories.cache) {
         rules.allow(&c_string(own.to_vec())?, Rights::ALL)?;
     }
     for name in template::system_directories() {

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 
 use super::berth::{self, BindMode, bind, bind_recursive, mount_at};
@@ -30,6 +30,12 @@ const MASKED: &[&str] = &[
     "sysrq-trigger",
     "timer_list",
 ];
+
+/// Where caches are shown that outlive the writable layer.
+const USER_CACHE: &str = "home/sandbox/.cache";
+const SYSTEM_CACHE: &str = "var/cache";
+/// npm looks for its own beside the others'.
+const NODE_CACHE_LINK: (&str, &str) = ("home/sandbox/.npm", ".cache/npm");
 
 /// One of those that this kernel has, and what covers it.
 #[derive(Debug)]
@@ -64,6 +70,10 @@ pub(super) fn build(request: &MakeRequest, covers: &[Cover]) -> Step<()> {
         let workspace = Path::new(berth::VOLUME).join(volume::WORKSPACE);
         bind(&workspace, &root.join("workspace"), BindMode::Writable)
             .doing(|| "show the workspace".into())?;
+        for (name, place) in [(volume::USER_CACHE, USER_CACHE), (volume::SYSTEM_CACHE, SYSTEM_CACHE)] {
+            bind(&Path::new(berth::VOLUME).join(name), &root.join(place), BindMode::Writable)
+                .doing(|| format!("show /{place}"))?;
+        }
     }
     Ok(())
 }
@@ -128,6 +138,16 @@ fn populate(layer: &Path, own_workspace: bool) -> io::Result<()> {
     make("var", 0o755, 0)?;
     make("var/tmp", 0o1777, 0)?;
     make("workspace", 0o755, if own_workspace { SANDBOX_ID } else { 0 })?;
+    if !own_workspace {
+        make(USER_CACHE, 0o755, SANDBOX_ID)?;
+        make(SYSTEM_CACHE, 0o755, 0)?;
+        let (link, target) = NODE_CACHE_LINK;
+        match symlink(target, layer.join(link)) {
+            Ok(()) => lchown(layer.join(link), Some(SANDBOX_ID), Some(SANDBOX_ID))?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
     for (name, content) in OWN_ETC {
         let path = layer.join("etc").join(name);
         match fs::OpenOptions::new().write(true).create_new(true).open(&path) {

@@ -12,12 +12,14 @@ mod env;
 mod exec;
 mod fields;
 mod history;
+mod install;
 mod interactive;
 mod kill;
 mod logs;
 mod ls;
 mod mcp;
 mod repair;
+mod reset;
 mod restart;
 mod rm;
 mod run;
@@ -86,6 +88,8 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Contexts(arguments) => block_on(contexts::contexts(context, arguments)),
         Command::Env(arguments) => block_on(env::env(context, arguments)),
         Command::Validate(arguments) => block_on(validate::validate(context, arguments)),
+        Command::Install(arguments) => block_on(install::install(context, arguments)),
+        Command::Reset(arguments) => block_on(reset::reset(context, arguments)),
         Command::Ls => block_on(ls::ls(context)),
         Command::Status(arguments) => block_on(status::status(context, arguments)),
         Command::Rm(arguments) => block_on(rm::rm(context, arguments)),

@@ -218,9 +218,14 @@ fn a_package_that_cannot_be_fetched_says_what_to_do() {
     if !has_pip(&daemon) {
         return;
     }
-    let output = finish(&mut daemon.isle(&["install", "box", "isle-no-such-thing", "--manager", "pip", "--json"]));
+    let output =
+        finish(&mut daemon.isle(&["install", "box", "isle-no-such-thing", "--manager", "pip", "--json"]));
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(1), "{answer}");
-    assert_eq!((&answer["installed"], &answer["run"]["state"]), (&json!(false), &json!("failed")), "{answer}");
+    assert_eq!(
+        (&answer["installed"], &answer["run"]["state"]),
+        (&json!(false), &json!("failed")),
+        "{answer}"
+    );
     assert!(answer["hint"].as_str().is_some_and(|words| words.contains("no network")), "{answer}");
 }

@@ -19,6 +19,7 @@ mod files;
 #[path = "../harness/mod.rs"]
 #[expect(dead_code, unused_imports, reason = "shared with the other end-to-end tests, which use the rest")]
 mod harness;
+mod install;
 mod jobs;
 mod lifecycle;
 mod limits;
@@ -26,6 +27,7 @@ mod mcp;
 mod output;
 mod paths;
 mod records;
+mod reset;
 mod run;
 mod run_limits;
 mod terminal;

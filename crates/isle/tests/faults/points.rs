@@ -153,6 +153,16 @@ fn a_fault_at_any_point_of_a_wipe_leaves_a_whole_workspace_or_none() {
 }
 
 #[test]
+fn a_fault_at_any_point_of_a_reset_keeps_workspace_caches_and_settings() {
+    play_all(&scenes::RESET);
+}
+
+#[test]
+fn a_fault_at_any_point_of_setting_variables_leaves_all_old_or_all_new() {
+    play_all(&scenes::ENV);
+}
+
+#[test]
 fn a_fault_at_any_point_of_a_wipe_in_tier_process_leaves_a_whole_workspace_or_none() {
     play_all(&scenes::WIPE_PROCESS);
 }

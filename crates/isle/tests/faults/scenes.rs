@@ -37,6 +37,8 @@ pub(crate) const SCENES: &[Scene] = &[
     WIPE,
     WIPE_PROCESS,
     WIPE_KEPT,
+    RESET,
+    ENV,
 ];
 
 fn create(ground: &Ground, settings: Value) -> Told {
@@ -214,4 +216,48 @@ pub(crate) const WIPE_KEPT: Scene = Scene {
     },
     last: Point::WipeRemoved,
     ..WIPE
+};
+
+/// A sandbox with settings of its own, something in its workspace and something that a reset takes.
+fn prepare_reset(ground: &mut Ground) {
+    let told = create(ground, json!({"sandbox": "box", "pids": 77}));
+    assert!(matches!(told, Told::Done(_)), "{told:?}");
+    ground.daemon.shell("box", "echo kept > file; echo kept > ~/.cache/file; echo gone > ~/gone");
+}
+
+pub(crate) const RESET: Scene = Scene {
+    name: "reset",
+    prepare: prepare_reset,
+    act: |ground| ground.ask("POST /v1/sandboxes/box/reset", Some(&json!({}))),
+    check: |ground, told| {
+        let status = ground.daemon.get("/v1/status?sandbox=box");
+        assert_eq!(status["detail"]["limits"]["pids"], 77, "its settings stay in any case: {status}");
+        let found = ground.daemon.shell("box", "cat file ~/.cache/file; cat ~/gone 2>/dev/null || true");
+        let allowed: &[&str] = match told {
+            Told::Done(_) => &["kept\nkept\n"],
+            Told::Refused(_) | Told::Nothing => &["kept\nkept\n", "kept\nkept\ngone\n"],
+        };
+        assert!(allowed.contains(&found.as_str()), "{found}");
+    },
+    last: Point::CreateConfirmed,
+    keeps: &[],
+};
+
+pub(crate) const ENV: Scene = Scene {
+    name: "set a variable",
+    prepare: |ground| {
+        let old = json!({"action": "set", "variables": {"A": "old", "B": "old"}});
+        ground.daemon.post("/v1/sandboxes/box/env", old);
+    },
+    act: |ground| {
+        let new = json!({"action": "set", "variables": {"A": "new", "B": "new"}});
+        ground.ask("POST /v1/sandboxes/box/env", Some(&new))
+    },
+    check: |ground, told| {
+        let found = ground.daemon.shell("box", "echo $A $B");
+        let done = matches!(told, Told::Done(_));
+        assert!(found == "new new\n" || (found == "old old\n" && !done), "{found}");
+    },
+    last: Point::StoreCommitted,
+    keeps: &[],
 };

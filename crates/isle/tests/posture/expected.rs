@@ -183,7 +183,10 @@ fn container_command(case: Case, _: &Host) -> Posture {
         ",
     );
     all.extend(match case.user {
-        "root" => posture("uid: 0 0 0 0\ngid: 0 0 0 0\nCapPrm: cb\nCapEff: cb\nCapBnd: cb"),
+        "root" => posture(
+            "uid: 0 0 0 0\ngid: 0 0 0 0\nCapPrm: cb\nCapEff: cb\nCapBnd: cb
+            environment: HOME ISLE_SANDBOX LANG LOGNAME PATH USER",
+        ),
         _ => posture("uid: 1000 1000 1000 1000\ngid: 1000 1000 1000 1000\nCapPrm:\nCapEff:\nCapBnd:"),
     });
     all

@@ -70,8 +70,10 @@ fn a_container_has_exactly_the_expected_mounts() {
         mounts.insert(place.to_owned(), format!("{kind} {}", wanted.join(" ")));
     }
     let named = if rustix::process::geteuid().is_root() { "ext4" } else { "" };
-    let workspace = mounts.remove("/workspace").unwrap();
-    assert!(workspace.starts_with(named) && workspace.ends_with(" nodev nosuid rw"), "{workspace}");
+    for place in ["/workspace", "/home/sandbox/.cache", "/var/cache"] {
+        let found = mounts.remove(place).unwrap();
+        assert!(found.starts_with(named) && found.ends_with(" nodev nosuid rw"), "{place}: {found}");
+    }
     for (place, expected) in [
         ("/", "overlay nodev nosuid rw"),
         ("/proc", "proc nodev noexec nosuid rw"),
