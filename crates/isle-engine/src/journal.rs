@@ -136,7 +136,7 @@ impl Journal {
         self.store.insert_sandbox_audited(&row, &audit.0).map_err(store_error)
     }
 
-    /// It is up, and can be found again by its anchor. Those it replaces are forgotten.
+    /// It is up, and can be found again by its anchor.
     pub(crate) fn sandbox_running(&self, sandbox: &Sandbox, anchor: Value, audit: &Audit) -> Result<()> {
         let containment = serde_json::to_value(sandbox.containment()).map_err(Error::internal)?;
         let change = SandboxChange {
@@ -145,7 +145,17 @@ impl Journal {
             containment: Some(containment),
             ..SandboxChange::default()
         };
-        self.store.update_sandbox_replacing_failed(sandbox.id.as_str(), change, &audit.0).map_err(store_error)
+        self.store.update_sandbox_audited(sandbox.id.as_str(), change, &audit.0).map_err(store_error)
+    }
+
+    /// It is in the place of others, which are forgotten.
+    pub(crate) fn sandbox_replaced_others(&self, sandbox: &Sandbox) -> Result<()> {
+        self.store.forget_replaced(sandbox.id.as_str()).map_err(store_error)
+    }
+
+    /// It was destroyed: nothing of it is left.
+    pub(crate) fn sandbox_destroyed(&self, id: &SandboxId, audit: &Audit) -> Result<()> {
+        self.store.destroy_sandbox_audited(id.as_str(), &audit.0).map_err(store_error)
     }
 
     /// It is about to be replaced by another incarnation. Until that one runs, the record stays: it has

@@ -99,6 +99,7 @@ points! {
     // Making a sandbox anew in place of another.
     ReplaceMarked "replace.marked" Fail Everywhere;
     ReplaceRemoved "replace.removed" Fail Everywhere;
+    ReplaceForgotten "replace.forgotten" Die Everywhere;
 
     // Removing a sandbox: the engine's steps.
     DestroyMarked "destroy.marked" Fail Everywhere;

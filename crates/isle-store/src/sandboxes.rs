@@ -46,30 +46,26 @@ impl Store {
         })
     }
 
-    /// Changes a sandbox's record, forgets those of its name that failed, and puts an audit row on record:
-    /// all, or nothing.
-    pub fn update_sandbox_replacing_failed(
-        &self,
-        id: &str,
-        change: SandboxChange,
-        audit: &AuditEntry,
-    ) -> Result<(), StoreError> {
-        self.write(|writer| {
-            writer.transaction(|connection, draft| {
-                update(connection, id, &change)?;
-                let mut statement = connection.prepare_cached(
-                    "DELETE FROM sandboxes WHERE state = 'failed' AND id <> ?1
-                     AND name = (SELECT name FROM sandboxes WHERE id = ?1)",
-                )?;
-                statement.execute(params![id])?;
-                append(connection, draft, audit).map(drop)
-            })
-        })
+    /// Forgets sandboxes of the same name that failed: this one is in their place.
+    pub fn forget_replaced(&self, id: &str) -> Result<(), StoreError> {
+        self.write(|writer| remove_failed_namesakes(&writer.connection, id))
     }
 
     /// Forgets a sandbox. Forgetting one that is not recorded is fine: a crash may come between.
     pub fn remove_sandbox(&self, id: &str) -> Result<(), StoreError> {
         self.write(|writer| remove(&writer.connection, id))
+    }
+
+    /// Forgets a sandbox that was destroyed, with what is left of the records of those it replaced, and
+    /// puts an audit row on record: all, or nothing.
+    pub fn destroy_sandbox_audited(&self, id: &str, audit: &AuditEntry) -> Result<(), StoreError> {
+        self.write(|writer| {
+            writer.transaction(|connection, draft| {
+                remove_failed_namesakes(connection, id)?;
+                remove(connection, id)?;
+                append(connection, draft, audit).map(drop)
+            })
+        })
     }
 
     /// Forgets a sandbox and puts an audit row on record: both, or nothing.
@@ -86,6 +82,7 @@ impl Store {
     pub fn wipe_sandbox_audited(&self, id: &str, name: &str, audit: &AuditEntry) -> Result<(), StoreError> {
         self.write(|writer| {
             writer.transaction(|connection, draft| {
+                remove_failed_namesakes(connection, id)?;
                 remove(connection, id)?;
                 crate::variables::forget(connection, name)?;
                 append(connection, draft, audit).map(drop)
@@ -109,6 +106,15 @@ impl Store {
             Ok(sandboxes)
         })
     }
+}
+
+fn remove_failed_namesakes(connection: &Connection, id: &str) -> Result<(), StoreError> {
+    let mut statement = connection.prepare_cached(
+        "DELETE FROM sandboxes WHERE state = 'failed' AND id <> ?1
+         AND name = (SELECT name FROM sandboxes WHERE id = ?1)",
+    )?;
+    statement.execute(params![id])?;
+    Ok(())
 }
 
 fn insert(connection: &Connection, row: &SandboxRow) -> Result<(), StoreError> {

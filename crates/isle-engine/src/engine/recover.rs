@@ -32,7 +32,8 @@ const SIGKILL: i32 = 9;
 
 impl Inner {
     pub(super) async fn recover(self: &Arc<Self>) -> Result<()> {
-        let rows = self.journal.store().sandboxes().map_err(store_error)?;
+        let mut rows = self.journal.store().sandboxes().map_err(store_error)?;
+        self.forget_replaced(&mut rows);
         let mut unfinished: HashMap<String, Vec<RunRow>> = HashMap::new();
         for run in self.journal.store().unfinished_runs().map_err(store_error)? {
             unfinished.entry(run.sandbox_id.clone()).or_default().push(run);
@@ -68,6 +69,19 @@ impl Inner {
             }
         }
         Ok(())
+    }
+
+    /// Leaves out records of failed sandboxes that others are in the place of already.
+    fn forget_replaced(&self, rows: &mut Vec<SandboxRow>) {
+        let running = rows.iter().filter(|row| row.state == SandboxState::Running.as_str());
+        let replaced: Vec<(String, String)> = running
+            .filter_map(|row| Some((row.id.clone(), row.name.clone()?)))
+            .filter(|(id, _)| self.journal.store().forget_replaced(id).is_ok())
+            .collect();
+        rows.retain(|row| {
+            row.state != SandboxState::Failed.as_str()
+                || !replaced.iter().any(|(id, name)| *id != row.id && row.name.as_ref() == Some(name))
+        });
     }
 
     /// Takes one sandbox over, or ends it. Returns its id when something of it must stay.
@@ -187,9 +201,12 @@ impl Inner {
             tracing::info!(sandbox = %name, runs = runs.len(), "took the sandbox over");
             return Ok(Some(id.clone()));
         }
-        if row.state == SandboxState::Failed.as_str() {
-            // One that was being replaced may still live; it is nobody's any more.
-            backend.destroy(id, Keep::Workspace).await?;
+        if row.state == SandboxState::Failed.as_str()
+            && let Err(error) = backend.destroy(id, Keep::Workspace).await
+        {
+            // One that was being replaced may still live, though it is nobody's any more. Whoever builds it
+            // anew tries again.
+            tracing::warn!(sandbox = %name, %error, "what is left of a failed sandbox could not be removed");
         }
         let sandbox = incarnation();
         if let Ok(Some(containment)) = serde_json::from_value(row.containment.clone()) {

@@ -242,9 +242,18 @@ impl Inner {
         old: Arc<Sandbox>,
     ) -> Result<Arc<Sandbox>> {
         let built = self.build(actor, origin, spec, old.name.clone()).await;
-        if built.is_err() && self.fleet.get(&old.name).is_none_or(|present| present.id == old.id) {
-            old.set_state(SandboxState::Failed);
-            self.fleet.put(old);
+        match &built {
+            Ok(new) => {
+                if let Err(error) = self.journal.sandbox_replaced_others(new) {
+                    tracing::warn!(sandbox = %new.name, %error, "the record of a replaced sandbox stays until the next start");
+                }
+                isle_fail::pass(Point::ReplaceForgotten);
+            }
+            Err(_) if self.fleet.get(&old.name).is_none_or(|present| present.id == old.id) => {
+                old.set_state(SandboxState::Failed);
+                self.fleet.put(old);
+            }
+            Err(_) => {}
         }
         built
     }
@@ -390,7 +399,7 @@ impl Inner {
                 self.variables.forget(&sandbox.name);
             }
             Keep::Workspace | Keep::WhatWasBefore => {
-                self.journal.forget_sandbox(&sandbox.id, Some(audit))?;
+                self.journal.sandbox_destroyed(&sandbox.id, audit)?;
             }
         }
         self.fleet.take_out(sandbox);

@@ -177,3 +177,22 @@ fn names_that_look_like_secrets_are_told_or_refused_as_configured() {
     assert!(daemon.names().is_empty(), "nothing was made for it");
     assert_eq!(daemon.get("/v1/runs?limit=5")["runs"], json!([]));
 }
+
+#[test]
+fn a_model_sets_variables_checks_code_and_resets_by_its_tools() {
+    let daemon = TestDaemon::start();
+    let (mut client, _) =
+        Client::initialized_with(&daemon, "2025-11-25", &["--toolsets", "core,environment"]);
+    let variables = json!({"sandbox": "box", "action": "set", "variables": {"A": "1"}});
+    assert_eq!(client.call("env", variables)["structuredContent"]["changed"], json!(["A"]));
+    let wrong = client.call("env", json!({"sandbox": "box", "action": "set", "variables": {"LD_X": "1"}}));
+    assert_eq!(wrong["isError"], true, "{wrong}");
+    let checked = client.call("validate", json!({"sandbox": "box", "code": "echo (", "language": "shell"}));
+    assert_eq!(checked["structuredContent"]["verdict"], "reject", "{checked}");
+    client.call("exec", json!({"sandbox": "box", "command": "touch ~/gone"}));
+    assert_eq!(client.call("reset", json!({"sandbox": "box"}))["isError"], false);
+    let left = client.call("exec", json!({"sandbox": "box", "command": "ls ~; echo $A"}));
+    assert_eq!(left["structuredContent"]["stdout"], "1\n", "{left}");
+    let refused = client.call("install", json!({"sandbox": "box", "packages": ["--pre"]}));
+    assert!(refused["isError"] == true && refused.to_string().contains("INVALID_ARGUMENT"), "{refused}");
+}

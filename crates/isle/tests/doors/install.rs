@@ -74,8 +74,9 @@ fn a_python_package_is_installed_from_a_file_and_found_by_code_and_commands() {
         );
         assert_eq!((&again["installed"], &again["manager"]), (&json!(true), &json!("pip")), "{again}");
         let runs = daemon.get(&format!("/v1/runs?sandbox={sandbox}&limit=20"));
-        let kinds: Vec<&Value> = runs["runs"].as_array().unwrap().iter().map(|run| &run["kind"]).collect();
-        assert!(kinds.contains(&&json!("install")), "{runs}");
+        let commands: Vec<&Value> =
+            runs["runs"].as_array().unwrap().iter().map(|run| &run["command"]).collect();
+        assert!(commands.contains(&&json!("pip install ./isle_demo-1.0-py3-none-any.whl")), "{runs}");
     }
     assert!(!std::path::Path::new("/home/sandbox").exists(), "nothing of it is on the host");
 }

@@ -29,7 +29,7 @@ fn destroying_keeps_the_workspace_and_wiping_removes_it() {
     assert!(daemon.names().is_empty());
     let second = daemon.get_sandbox_after("box", "cat file; ls -A /tmp ~ > list");
     assert_ne!(first, second, "a new incarnation has a new id");
-    assert_eq!(daemon.shell("box", "cat file; cat list"), "kept\n/home/sandbox:\n\n/tmp:\n");
+    assert_eq!(daemon.shell("box", "cat file; cat list"), "kept\n/home/sandbox:\n.cache\n.npm\n\n/tmp:\n");
     let answer = daemon.http("DELETE", "/v1/sandboxes/box?wipe=true", None);
     assert_eq!(answer.json()["workspace"], "wiped");
     assert_eq!(daemon.shell("box", "ls -A"), "");

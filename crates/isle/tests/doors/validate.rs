@@ -262,5 +262,8 @@ fn the_command_line_checks_a_file_and_says_it_as_compilers_do() {
         daemon.succeeds(&["validate", "nice.py", "--reject-findings", "--ignore", "eval"]);
     }
     let runs = daemon.get("/v1/runs?limit=20");
-    assert!(runs["runs"].as_array().unwrap().iter().any(|run| run["kind"] == "validate"), "{runs}");
+    assert!(
+        runs["runs"].as_array().unwrap().iter().any(|run| run["command"] == "validate 10 bytes of shell"),
+        "{runs}"
+    );
 }

@@ -239,7 +239,7 @@ pub(crate) const RESET: Scene = Scene {
         };
         assert!(allowed.contains(&found.as_str()), "{found}");
     },
-    last: Point::CreateConfirmed,
+    last: Point::ReplaceForgotten,
     keeps: &[],
 };
 
