@@ -2,7 +2,7 @@
 //! removed, living ones taken over with the runs in them, everything else told as it is. Doing it
 //! twice does no more than doing it once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,15 +73,20 @@ impl Inner {
 
     /// Leaves out records of failed sandboxes that others are in the place of already.
     fn forget_replaced(&self, rows: &mut Vec<SandboxRow>) {
-        let running = rows.iter().filter(|row| row.state == SandboxState::Running.as_str());
-        let replaced: Vec<(String, String)> = running
-            .filter_map(|row| Some((row.id.clone(), row.name.clone()?)))
-            .filter(|(id, _)| self.journal.store().forget_replaced(id).is_ok())
+        let in_state =
+            |row: &SandboxRow, state: SandboxState| row.state == state.as_str() && row.name.is_some();
+        let failed: HashSet<Option<String>> = rows
+            .iter()
+            .filter(|row| in_state(row, SandboxState::Failed))
+            .map(|row| row.name.clone())
             .collect();
-        rows.retain(|row| {
-            row.state != SandboxState::Failed.as_str()
-                || !replaced.iter().any(|(id, name)| *id != row.id && row.name.as_ref() == Some(name))
-        });
+        let replaced: HashSet<Option<String>> = rows
+            .iter()
+            .filter(|row| in_state(row, SandboxState::Running) && failed.contains(&row.name))
+            .filter(|row| self.journal.store().forget_replaced(&row.id).is_ok())
+            .map(|row| row.name.clone())
+            .collect();
+        rows.retain(|row| !in_state(row, SandboxState::Failed) || !replaced.contains(&row.name));
     }
 
     /// Takes one sandbox over, or ends it. Returns its id when something of it must stay.
