@@ -248,7 +248,7 @@ async fn an_interactive_command_gets_input_and_loses_no_output() {
         loop {
             match session.output.next().await.unwrap() {
                 SessionEvent::Stdout(bytes) => count += bytes.len(),
-                SessionEvent::Stderr(_) => {}
+                SessionEvent::Stderr(_) | SessionEvent::Lost(_) => {}
                 SessionEvent::Ended(result) => return (count, result),
             }
         }

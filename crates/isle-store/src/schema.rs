@@ -12,7 +12,7 @@ use crate::files;
 pub(crate) const APPLICATION_ID: i32 = 0x4953_4c45;
 
 /// Position `n` leads from version `n` to `n + 1`. Never edit one that was released; add another.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4];
 
 // Every index is a page more to write for each run, so there is one only where a search would be long:
 // old runs are forgotten, so those that have not ended are found by looking at all, and what one sandbox
@@ -100,6 +100,18 @@ ALTER TABLE runs ADD COLUMN limits_hit TEXT NOT NULL DEFAULT '[]';
 
 const V3: &str = "
 ALTER TABLE runs ADD COLUMN containment TEXT;
+";
+
+// A name means the newest run that has it, and only one that has not ended may have it. Both indexes
+// hold named runs only, so all others cost nothing.
+const V4: &str = "
+ALTER TABLE runs ADD COLUMN job TEXT;
+ALTER TABLE runs ADD COLUMN locked INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE runs ADD COLUMN terminal INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE runs ADD COLUMN commands TEXT;
+CREATE INDEX runs_job ON runs (job, sandbox_name) WHERE job IS NOT NULL;
+CREATE UNIQUE INDEX runs_open_job ON runs (sandbox_name, job)
+    WHERE job IS NOT NULL AND state IN ('queued', 'running');
 ";
 
 /// The newest version a list of migrations leads to.
@@ -194,7 +206,7 @@ mod tests {
         assert!(table_has_new_column(&path));
 
         let backup = backup_path(&path, newest(MIGRATIONS));
-        assert_eq!(backup.file_name().unwrap(), "isle.db.v3.bak");
+        assert_eq!(backup.file_name().unwrap(), "isle.db.v4.bak");
         assert!(!table_has_new_column(&backup));
         let copy = Connection::open(&backup).unwrap();
         assert_eq!(version(&copy).unwrap(), newest(MIGRATIONS));

@@ -11,6 +11,7 @@ mod file;
 mod frame;
 mod message;
 mod mux;
+mod steps;
 
 pub use code::{
     CodeLanguage, CodeRequest, CodeSource, ContextAction, ContextEntry, ContextFate, ContextList,
@@ -21,6 +22,7 @@ pub use file::*;
 pub use frame::{Frame, FrameError, MAX_FRAME, read_frame, write_frame, write_message};
 pub use message::*;
 pub use mux::{Incoming, Mux, MuxError, Side, Stream};
+pub use steps::{InputRequest, Step, StepEnd, StepsRequest};
 
 /// The generation of the protocol this crate speaks. An agent in a living sandbox is frozen,
 /// so it is the host that adapts: it may talk to any generation from [`OLDEST_GENERATION`] on.
@@ -31,6 +33,9 @@ pub const CODE_GENERATION: u32 = 2;
 
 /// The first generation whose agents keep the limits that no cgroup keeps.
 pub const RATION_GENERATION: u32 = 3;
+
+/// The first generation whose agents keep the input of a run and run several commands as one.
+pub const JOBS_GENERATION: u32 = 3;
 
 /// The oldest agent generation the host still talks to.
 pub const OLDEST_GENERATION: u32 = 1;

@@ -23,6 +23,7 @@ mod exec;
 mod health;
 mod history;
 mod inputs;
+mod jobs;
 mod kill;
 mod list;
 mod list_files;
@@ -32,6 +33,7 @@ mod remove_file;
 mod rich;
 mod run;
 mod run_code;
+mod run_commands;
 mod runtimes;
 pub mod shapes;
 mod stat_file;
@@ -248,6 +250,10 @@ fn standard() -> Vec<Entry> {
         Entry::of::<contexts::InterruptContext>(),
         Entry::of::<contexts::RestartContext>(),
         Entry::of::<contexts::RemoveContext>(),
+        Entry::of::<jobs::StartJob>(),
+        Entry::of::<jobs::ListJobs>(),
+        Entry::of::<jobs::WriteJob>(),
+        Entry::of::<run_commands::RunCommands>(),
         Entry::of::<stat_file::StatFile>(),
         Entry::of::<remove_file::RemoveFile>(),
         Entry::of::<audit::Audit>(),

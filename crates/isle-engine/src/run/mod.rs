@@ -1,9 +1,11 @@
 //! Runs: one command each, from its record before the start to its record after the end. The
 //! verbs have files of their own; here is what a run is while it lives.
 
+mod commands;
 mod environment;
 pub(crate) mod events;
 mod follow;
+mod input;
 mod kill;
 mod limits;
 mod outcome;
@@ -16,30 +18,35 @@ mod report;
 mod result;
 mod runs;
 mod start;
+mod turn;
+mod view;
 mod wait;
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::error::Error;
-use crate::ops::shapes::{LimitHit, RunState, ViolationShape};
+use crate::ops::shapes::{CommandRecord, LimitHit, RunState, ViolationShape};
 use crate::sandbox::Sandbox;
-use crate::values::{ByteSize, ContextName, RunId, SandboxName, Span};
+use crate::values::{ByteSize, ContextName, JobName, RunId, SandboxName, Span};
 use events::{EventLog, Happened, StreamName};
 use output::{KeptOutput, OutputBuffer};
+use view::Viewers;
 
+pub(crate) use commands::CommandText;
 pub(crate) use environment::check_environment;
 pub(crate) use kill::{KillRequest, finished, parse_signal};
 pub(crate) use outcome::lost_note;
 pub use own_limits::RunLimits;
-pub(crate) use plan::{CodeSource, Input, Patience, Place, Plan, Program, RunKind};
+pub(crate) use plan::{CodeSource, Input, Patience, Place, Plan, PlannedCommand, Program, RunKind, Simple};
 pub(crate) use pump::{Job, SESSION_DEPTH};
 pub(crate) use report::CodeOutcome;
 pub(crate) use result::{Held, RunSnapshot, answer_budget};
 pub(crate) use runs::Runs;
+pub(crate) use turn::NEVER_RAN;
 pub(crate) use wait::OnCancel;
 
 /// Why a run was ended from outside, if it was.
@@ -80,6 +87,8 @@ pub(crate) struct Finish {
     pub(crate) error: Option<Error>,
     /// What code gave back beside its output.
     pub(crate) code: Option<Arc<CodeOutcome>>,
+    /// Of several commands: how each ended.
+    pub(crate) commands: Vec<CommandRecord>,
 }
 
 /// A run that is going on, or ended a moment ago.
@@ -94,8 +103,21 @@ pub(crate) struct Run {
     pub(crate) timeout: Option<Span>,
     /// Limits of its own; none for a run taken over, whose agent knows them.
     pub(crate) limits: RunLimits,
+    /// Its name among the jobs of its sandbox.
+    pub(crate) job: Option<JobName>,
+    /// Whether it has a terminal.
+    pub(crate) terminal: bool,
+    /// Whether it runs alone among those of its sandbox that ask for it.
+    pub(crate) locked: bool,
+    /// The commands it consists of, when there are several.
+    pub(crate) commands: Vec<CommandText>,
     started: Instant,
+    /// Whether it waits for its turn.
+    queued: AtomicBool,
     ending: AtomicU8,
+    /// Somebody wants it to end.
+    unwanted: Notify,
+    viewers: Mutex<Viewers>,
     context: OnceLock<ContextName>,
     live: Mutex<Live>,
     /// Set once, at the end.
@@ -111,6 +133,8 @@ struct Live {
     log: EventLog,
     /// What an interpreter reports, as it arrives.
     report: Vec<u8>,
+    /// Ends of commands, as they arrive.
+    steps: Vec<isle_wire::StepEnd>,
 }
 
 impl Run {
@@ -132,14 +156,22 @@ impl Run {
             started_at_ms,
             timeout,
             limits: RunLimits::default(),
+            job: None,
+            terminal: false,
+            locked: false,
+            commands: Vec::new(),
             started: Instant::now(),
+            queued: AtomicBool::new(false),
             ending: AtomicU8::new(Ending::Own as u8),
+            unwanted: Notify::new(),
+            viewers: Mutex::default(),
             context: OnceLock::new(),
             live: Mutex::new(Live {
                 stdout: OutputBuffer::new(cap),
                 stderr: OutputBuffer::new(cap),
                 log: EventLog::default(),
                 report: Vec::new(),
+                steps: Vec::new(),
             }),
             finish: watch::Sender::new(None),
             newest: watch::Sender::new(0),
@@ -153,12 +185,13 @@ impl Run {
     /// Says why it is being ended from outside. The first reason stays.
     pub(crate) fn intend(&self, ending: Ending) {
         self.ending
-            .compare_exchange(Ending::Own as u8, ending as u8, Ordering::AcqRel, Ordering::Acquire)
+            .compare_exchange(Ending::Own as u8, ending as u8, Ordering::SeqCst, Ordering::SeqCst)
             .ok();
+        self.unwanted.notify_waiters();
     }
 
     pub(crate) fn ending(&self) -> Ending {
-        let value = self.ending.load(Ordering::Acquire);
+        let value = self.ending.load(Ordering::SeqCst);
         Ending::ALL.into_iter().find(|ending| *ending as u8 == value).unwrap_or(Ending::Own)
     }
 
@@ -168,7 +201,13 @@ impl Run {
     }
 
     pub(crate) fn state(&self) -> RunState {
-        self.finish.borrow().as_ref().map_or(RunState::Running, |finish| finish.state)
+        let going_on = || if self.is_queued() { RunState::Queued } else { RunState::Running };
+        self.finish.borrow().as_ref().map_or_else(going_on, |finish| finish.state)
+    }
+
+    /// Whether it waits for its turn.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.queued.load(Ordering::SeqCst)
     }
 
     pub(crate) fn elapsed_ms(&self) -> u64 {

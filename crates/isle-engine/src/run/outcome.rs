@@ -106,6 +106,7 @@ fn ended_finish(run: &Run, ended: &Ended, happenings: Happenings) -> Finish {
         note: (!notes.is_empty()).then(|| notes.join("; ")),
         error: None,
         code: None,
+        commands: Vec::new(),
     }
 }
 
@@ -179,6 +180,7 @@ fn unknown(run: &Run, state: RunState) -> Finish {
         note: None,
         error: None,
         code: None,
+        commands: Vec::new(),
     }
 }
 

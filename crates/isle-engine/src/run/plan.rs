@@ -4,11 +4,13 @@ use bytes::Bytes;
 use isle_wire::{GuestUser, TerminalSize};
 use tokio::sync::mpsc;
 
-use super::RunLimits;
+use super::input::too_old;
+use super::{CommandText, RunLimits};
 use crate::agent::ExecSignal;
 use crate::engine::SessionEvent;
-use crate::sandbox::Settings;
-use crate::values::{ContextName, GuestPath, SandboxName, Span};
+use crate::error::Result;
+use crate::sandbox::{Sandbox, Settings};
+use crate::values::{ContextName, GuestPath, JobName, SandboxName, Span};
 
 /// Which call made a run, for its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +21,10 @@ pub(crate) enum RunKind {
     RunCode,
     /// An interactive command.
     Session,
+    /// A command nobody waits for.
+    Job,
+    /// Several commands in a row.
+    Commands,
 }
 
 impl RunKind {
@@ -27,6 +33,8 @@ impl RunKind {
             Self::Exec => "exec",
             Self::RunCode => "run_code",
             Self::Session => "session",
+            Self::Job => "job",
+            Self::Commands => "run_commands",
         }
     }
 
@@ -35,6 +43,8 @@ impl RunKind {
         match text {
             "run_code" => Self::RunCode,
             "session" => Self::Session,
+            "job" => Self::Job,
+            "run_commands" => Self::Commands,
             _ => Self::Exec,
         }
     }
@@ -80,6 +90,45 @@ pub(crate) enum Program {
         /// The context it runs in.
         context: Option<ContextName>,
     },
+    /// Several commands, one after the other.
+    Commands {
+        /// Which, in order.
+        commands: Vec<PlannedCommand>,
+        /// Go on after one that failed.
+        continue_on_error: bool,
+    },
+}
+
+/// One of several commands.
+#[derive(Debug, Clone)]
+pub(crate) struct PlannedCommand {
+    /// Shell text, or program and arguments.
+    pub(crate) program: Simple,
+    /// Working directory; that of the run when `None`.
+    pub(crate) cwd: Option<GuestPath>,
+    /// Variables beside those of the run.
+    pub(crate) env: Vec<(String, String)>,
+    /// Its failure is none of the run's.
+    pub(crate) allow_failure: bool,
+}
+
+/// A command without a language.
+#[derive(Debug, Clone)]
+pub(crate) enum Simple {
+    /// Shell text.
+    Shell(String),
+    /// Program and arguments.
+    Argv(Vec<String>),
+}
+
+impl Simple {
+    /// As its record shows it.
+    pub(crate) fn display(&self) -> String {
+        match self {
+            Self::Shell(text) => shortened(text),
+            Self::Argv(argv) => shortened(&in_one_line(argv)),
+        }
+    }
 }
 
 /// Where code comes from.
@@ -98,6 +147,8 @@ pub(crate) enum Input {
     Null,
     /// These bytes, then the end.
     Bytes(Bytes),
+    /// These bytes, and whatever anybody sends later.
+    Kept(Bytes),
     /// An interactive caller.
     Live {
         /// What the caller sends.
@@ -120,6 +171,10 @@ pub(crate) enum Patience {
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) kind: RunKind,
+    /// Its name among the jobs of its sandbox.
+    pub(crate) job: Option<JobName>,
+    /// Whether it takes its turn among those of its sandbox that ask for it.
+    pub(crate) lock: bool,
     pub(crate) place: Place,
     pub(crate) program: Program,
     pub(crate) cwd: Option<GuestPath>,
@@ -137,19 +192,53 @@ impl Plan {
     pub(crate) fn display(&self) -> String {
         let text = match &self.program {
             Program::Shell(text) => text.clone(),
-            Program::Argv(argv) => argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
+            Program::Argv(argv) => in_one_line(argv),
+            Program::Commands { commands, .. } => {
+                commands.iter().map(|command| command.program.display()).collect::<Vec<_>>().join("\n")
+            }
             Program::Code { source: CodeSource::Text(code), .. } => code.clone(),
             Program::Code { source: CodeSource::File(path), args, .. } => std::iter::once(path.as_str())
                 .chain(args.iter().map(String::as_str))
                 .collect::<Vec<_>>()
                 .join(" "),
         };
-        const LONGEST: usize = 4000;
-        match text.char_indices().nth(LONGEST) {
-            None => text,
-            Some((end, _)) => format!("{}…", &text[..end]),
-        }
+        shortened(&text)
     }
+}
+
+impl Plan {
+    /// The commands it consists of, when there are several.
+    pub(super) fn command_texts(&self) -> Vec<CommandText> {
+        let Program::Commands { commands, .. } = &self.program else { return Vec::new() };
+        let text = |command: &PlannedCommand| CommandText {
+            command: command.program.display(),
+            allow_failure: command.allow_failure,
+        };
+        commands.iter().map(text).collect()
+    }
+
+    /// Refuses what the agent of a sandbox made by an earlier version cannot do.
+    pub(super) fn check_agent(&self, sandbox: &Sandbox) -> Result<()> {
+        let needs = match (&self.program, &self.input) {
+            (Program::Commands { .. }, _) => "run several commands in one run",
+            (_, Input::Kept(_)) => "keep the input of a job open",
+            _ => return Ok(()),
+        };
+        if sandbox.agent()?.keeps_jobs() { Ok(()) } else { Err(too_old(needs)) }
+    }
+}
+
+/// A command as it fits into a record.
+fn shortened(text: &str) -> String {
+    const LONGEST: usize = 4000;
+    match text.char_indices().nth(LONGEST) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+fn in_one_line(argv: &[String]) -> String {
+    argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
 /// A word as a shell would need it.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use isle_fail::Point;
 use isle_store::wall_clock_ms;
-use isle_wire::{CodeRequest, ExecRequest, OnHangup, Request, StdinMode, Stream};
+use isle_wire::{CodeRequest, ExecRequest, OnHangup, Request, StdinMode, Step, StepsRequest, Stream};
+use minicbor::bytes::ByteVec;
 
 use super::Run;
 use super::environment::environment;
-use super::plan::{Input, Patience, Place, Plan};
+use super::plan::{Input, Patience, Place, Plan, PlannedCommand, Program};
 use super::program::{KeptCode, Resolved, resolve};
 use super::pump::{Caller, Job};
 use crate::agent::{ExecInput, FileToWrite};
@@ -20,7 +21,7 @@ use crate::error::{Code, Result};
 use crate::failpoint;
 use crate::journal::Actor;
 use crate::pipeline;
-use crate::sandbox::{OneShotGuard, Sandbox};
+use crate::sandbox::{Entered, OneShotGuard, Sandbox};
 use crate::values::{GuestPath, RunId, WORKSPACE};
 
 /// A run that was started.
@@ -54,12 +55,24 @@ impl Inner {
             self.config.output_cap,
         );
         run.limits = plan.limits;
+        run.job.clone_from(&plan.job);
+        run.terminal = plan.terminal.is_some();
+        run.locked = plan.lock;
+        run.commands = plan.command_texts();
         let run = Arc::new(run);
         let request = self.request(&run, &plan, ready.resolved.argv);
         run.set_context(ready.resolved.code.as_ref().and_then(|code| code.context.clone()));
-        let request = match ready.resolved.code {
-            None => Request::Exec(request),
-            Some(code) => Request::Code(code_request(*request, &plan, code, &run.sandbox.spec.limits)),
+        let request = match (ready.resolved.code, &plan.program) {
+            (Some(code), _) => Request::Code(code_request(*request, &plan, code, &run.sandbox.spec.limits)),
+            (None, Program::Commands { commands, continue_on_error }) => {
+                let steps = steps(&run, &plan, commands, ready.resolved.steps);
+                Request::Steps(Box::new(StepsRequest {
+                    exec: *request,
+                    steps,
+                    continue_on_error: *continue_on_error,
+                }))
+            }
+            (None, Program::Shell(_) | Program::Argv(_) | Program::Code { .. }) => Request::Exec(request),
         };
         let (input, caller) = match (plan.input, plan.patience) {
             (input, Patience::GoOn) => (exec_input(input), None),
@@ -67,6 +80,10 @@ impl Inner {
                 (exec_input(input), Some(Caller { events, cancelled: context.cancelled.clone() }))
             }
         };
+        let entered = plan.lock.then(|| run.sandbox.lane.enter());
+        if matches!(entered, Some(Entered::Later(_))) {
+            run.queue();
+        }
         // From the record to the task that owns the run there is no await: nothing can fall between.
         self.journal.begin_run(&run, &Actor::of(context))?;
         isle_fail::pass(Point::ExecRecorded);
@@ -84,6 +101,7 @@ impl Inner {
             language: ready.resolved.language,
             remove_after: ready.resolved.remove_after.map(|path| (path, plan.user)),
             guard: ready.guard,
+            entered,
         };
         self.tasks.spawn(job.run());
         Ok(run)
@@ -120,13 +138,11 @@ impl Inner {
         }
     }
 
-    fn request(&self, run: &Run, plan: &Plan, argv: Vec<minicbor::bytes::ByteVec>) -> Box<ExecRequest> {
-        let cwd = plan.cwd.as_ref().map_or_else(|| WORKSPACE.to_owned(), GuestPath::absolute);
-        let below_workspace =
-            cwd.strip_prefix(WORKSPACE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    fn request(&self, run: &Run, plan: &Plan, argv: Vec<ByteVec>) -> Box<ExecRequest> {
+        let (cwd, make_cwd) = directory(plan.cwd.as_ref());
         let stdin = match &plan.input {
             Input::Null | Input::Live { stdin: false, .. } => StdinMode::Null,
-            Input::Bytes(_) | Input::Live { stdin: true, .. } => StdinMode::Stream,
+            Input::Bytes(_) | Input::Kept(_) | Input::Live { stdin: true, .. } => StdinMode::Stream,
         };
         let on_hangup = match (&plan.patience, run.sandbox.spec.lifetime) {
             (Patience::GoOn, Lifetime::Named) => OnHangup::Continue,
@@ -136,8 +152,8 @@ impl Inner {
             run: run.id.as_str().to_owned(),
             argv,
             env: environment(run.sandbox_name(), plan.user, plan.terminal.is_some(), &plan.env),
-            cwd: cwd.into_bytes().into(),
-            make_cwd: below_workspace,
+            cwd,
+            make_cwd,
             user: plan.user,
             stdin,
             terminal: plan.terminal,
@@ -145,9 +161,29 @@ impl Inner {
             retain: self.config.output_cap.0,
             limits: plan.limits.to_wire(),
             forget: run.sandbox.take_forgettable(),
+            keep_input: matches!(plan.input, Input::Kept(_)),
             timeout_ms: plan.timeout.map(|timeout| u64::try_from(timeout.0.as_millis()).unwrap_or(u64::MAX)),
         })
     }
+}
+
+/// A working directory as the agent takes it, and whether it is made when it is missing.
+fn directory(cwd: Option<&GuestPath>) -> (ByteVec, bool) {
+    let cwd = cwd.map_or_else(|| WORKSPACE.to_owned(), GuestPath::absolute);
+    let below_workspace =
+        cwd.strip_prefix(WORKSPACE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    (cwd.into_bytes().into(), below_workspace)
+}
+
+/// Several commands as the agent takes them.
+fn steps(run: &Run, plan: &Plan, commands: &[PlannedCommand], argvs: Vec<Vec<ByteVec>>) -> Vec<Step> {
+    let step = |(command, argv): (&PlannedCommand, Vec<ByteVec>)| {
+        let (cwd, make_cwd) = directory(command.cwd.as_ref().or(plan.cwd.as_ref()));
+        let extra = [&plan.env[..], &command.env].concat();
+        let env = environment(run.sandbox_name(), plan.user, false, &extra);
+        Step { argv, env, cwd, make_cwd, may_fail: command.allow_failure }
+    };
+    commands.iter().zip(argvs).map(step).collect()
 }
 
 /// Memory below which nothing is kept ready.
@@ -172,6 +208,7 @@ fn code_request(exec: ExecRequest, plan: &Plan, code: KeptCode, limits: &Limits)
 
 async fn open_in(sandbox: &Sandbox, plan: &Plan, id: &RunId) -> Result<(Resolved, Stream)> {
     plan.limits.check_in(sandbox)?;
+    plan.check_agent(sandbox)?;
     let resolved = resolve(sandbox, plan, id).await?;
     let stream = sandbox.agent()?.open().await?;
     Ok((resolved, stream))
@@ -186,6 +223,7 @@ fn exec_input(input: Input) -> ExecInput {
     match input {
         Input::Null => ExecInput::Null,
         Input::Bytes(bytes) => ExecInput::Bytes(bytes),
+        Input::Kept(bytes) => ExecInput::Kept(bytes),
         Input::Live { signals, stdin } => ExecInput::Live { signals, stdin },
     }
 }

@@ -1,6 +1,8 @@
 //! One file per command. Each gets a [`Context`] and gives the exit code of the program.
 
+mod attach;
 mod audit;
+mod batch;
 mod call;
 mod code;
 mod completions;
@@ -12,6 +14,7 @@ mod exec;
 mod fields;
 mod history;
 mod interactive;
+mod job;
 mod kill;
 mod logs;
 mod ls;
@@ -63,8 +66,10 @@ pub(crate) fn main() -> ExitCode {
     let Arguments { global, command } = Arguments::parse();
     let form = if global.json { Form::Json } else { Form::Human };
     let context = Context { global, form };
-    let runs_a_command =
-        matches!(command, Command::Run(_) | Command::Exec(_) | Command::Code(_) | Command::Shell(_));
+    let runs_a_command = matches!(
+        command,
+        Command::Run(_) | Command::Exec(_) | Command::Code(_) | Command::Shell(_) | Command::Batch(_)
+    );
     match dispatch(&context, command) {
         Ok(code) => code,
         Err(error) => {
@@ -81,6 +86,9 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Shell(arguments) => block_on(shell::shell(context, arguments)),
         Command::Code(arguments) => block_on(code::code(context, arguments)),
         Command::Contexts(arguments) => block_on(contexts::contexts(context, arguments)),
+        Command::Batch(arguments) => block_on(batch::batch(context, arguments)),
+        Command::Job(arguments) => block_on(job::job(context, arguments)),
+        Command::Attach(arguments) => block_on(attach::attach(context, arguments)),
         Command::Ls => block_on(ls::ls(context)),
         Command::Status(arguments) => block_on(status::status(context, arguments)),
         Command::Rm(arguments) => block_on(rm::rm(context, arguments)),
