@@ -73,7 +73,7 @@ async fn show(client: &Client, result: &RunResult, record: &CommandRecord) -> Re
             (Colour::Yellow, "not known".to_owned())
         }
     };
-    say(&format!("{} {}", paint.bold(Colour::Cyan, "$"), escaped(line)));
+    say(&format!("{} {}", paint.bold(Colour::Cyan, "+"), escaped(line)));
     for (stream, offset, bytes) in [
         ("stdout", record.stdout_offset, record.stdout_bytes),
         ("stderr", record.stderr_offset, record.stderr_bytes),
