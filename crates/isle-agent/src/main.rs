@@ -2,6 +2,7 @@
 //! the fork server; each sandbox is a clone of that one, set up and then serving as its agent.
 
 mod code;
+mod entrance;
 mod exceeded;
 mod family;
 mod files;
@@ -19,6 +20,7 @@ mod run;
 mod runs;
 mod serve;
 mod spawn;
+mod steps;
 mod supervise;
 mod tree;
 mod watched;

@@ -11,12 +11,13 @@ use bytes::{Bytes, BytesMut};
 use isle_linux::setup::seccomp::call_name;
 use isle_wire::{
     Ended, ExecControl, ExecEvent, ExecRequest, Failure, FailureKind, Frame, FrameError, OnHangup, Reply,
-    SignalRequest, Skipped, Stream, Violation, read_frame, write_frame, write_message,
+    SignalRequest, Skipped, StepEnd, Stream, Violation, read_frame, write_frame, write_message,
 };
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::time::Instant as Deadline;
 
+use crate::entrance::Entrance;
 use crate::exceeded::exceeded;
 use crate::output::Channel;
 use crate::room;
@@ -30,12 +31,6 @@ use crate::watched::watch;
 const CHUNK: usize = 64 * 1024;
 /// How long outputs may stay open after every process of the run is gone.
 const LINGER: Duration = Duration::from_millis(500);
-
-/// Towards the program.
-pub(crate) struct Input {
-    pub(crate) stdin: Option<AsyncFd<OwnedFd>>,
-    pub(crate) terminal: Option<Rc<AsyncFd<OwnedFd>>>,
-}
 
 /// From the program.
 pub(crate) enum Output {
@@ -56,7 +51,7 @@ pub(crate) async fn exec(mut stream: Stream, agent: Shared, request: ExecRequest
             return Ok(());
         }
     };
-    let Ok((run, input, output)) = register(&agent, &request, spawned) else {
+    let Ok((run, output)) = register(&agent, &request, spawned, RunKind::Asked) else {
         let failure =
             Failure { kind: FailureKind::Other, errno: 0, doing: "watch the program's pipes".into() };
         return write_message(&mut stream, &ExecEvent::Failed(failure)).await;
@@ -68,7 +63,7 @@ pub(crate) async fn exec(mut stream: Stream, agent: Shared, request: ExecRequest
         tree::end(&agent, &run).await;
     }
     let position = run.state.borrow().fresh.end();
-    follow(stream, agent, run, Some(input), position).await
+    follow(stream, agent, run, Whose::Starter, position).await
 }
 
 /// Follows a run that is known.
@@ -94,7 +89,7 @@ pub(crate) async fn attach(mut stream: Stream, agent: Shared, id: &str) -> Resul
         }
         send_retained(&mut stream, channel, &tail).await?;
     }
-    follow(stream, agent, run, None, position).await
+    follow(stream, agent, run, Whose::Follower, position).await
 }
 
 async fn send_retained(stream: &mut Stream, channel: Channel, bytes: &Bytes) -> Result<(), FrameError> {
@@ -105,19 +100,20 @@ async fn send_retained(stream: &mut Stream, channel: Channel, bytes: &Bytes) -> 
     Ok(())
 }
 
-fn register(
+pub(crate) fn register(
     agent: &Shared,
     request: &ExecRequest,
     spawned: Spawned,
-) -> std::io::Result<(Rc<Run>, Input, Output)> {
-    let (input, output) = match spawned.io {
+    kind: RunKind,
+) -> std::io::Result<(Rc<Run>, Output)> {
+    let (entrance, output) = match spawned.io {
         ProgramIo::Pipes { stdin, stdout, stderr } => (
-            Input { stdin: stdin.map(watch).transpose()?, terminal: None },
+            Entrance::pipe(stdin.map(watch).transpose()?),
             Output::Pipes { stdout: Some(watch(stdout)?), stderr: Some(watch(stderr)?) },
         ),
         ProgramIo::Terminal { master } => {
             let master = Rc::new(watch(master)?);
-            (Input { stdin: None, terminal: Some(master.clone()) }, Output::Terminal(Some(master)))
+            (Entrance::terminal(master.clone()), Output::Terminal(Some(master)))
         }
     };
     let run = Rc::new(Run {
@@ -127,12 +123,23 @@ fn register(
         started: Instant::now(),
         on_hangup: request.on_hangup,
         limits: spawn::limits(request.limits),
-        kind: RunKind::Asked,
+        kind,
+        entrance,
+        keep_input: request.keep_input,
         state: Cell::new(RunState::new(request.retain)),
         changed: tokio::sync::Notify::new(),
     });
     agent.runs.insert(run.clone());
-    Ok((run, input, output))
+    Ok((run, output))
+}
+
+/// Whose stream it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// Of who started the run: input comes on it, and ends with it unless the run keeps it.
+    Starter,
+    /// Of somebody who came later.
+    Follower,
 }
 
 /// Serves one stream of a run: output and the end towards the host, input and control from it.
@@ -140,22 +147,31 @@ pub(crate) async fn follow(
     stream: Stream,
     agent: Shared,
     run: Rc<Run>,
-    input: Option<Input>,
+    whose: Whose,
     position: u64,
 ) -> Result<(), FrameError> {
     let (reader, writer) = tokio::io::split(stream);
+    let leave = || {
+        if whose == Whose::Starter && !run.keep_input {
+            run.entrance.close();
+        }
+    };
     let outcome = {
         let follower = Follower::new(run.clone(), position);
         let mut sending = pin!(send_output(writer, &follower));
         tokio::select! {
             sent = &mut sending => sent,
-            heard = hear(reader, &run, input) => match heard {
-                // The host has nothing more to say but goes on listening.
-                Ok(()) => sending.await,
-                Err(error) => Err(error),
-            },
+            heard = hear(reader, &run, whose) => {
+                leave();
+                match heard {
+                    // The host has nothing more to say but goes on listening.
+                    Ok(()) => sending.await,
+                    Err(error) => Err(error),
+                }
+            }
         }
     };
+    leave();
     if outcome.is_err() && run.on_hangup == OnHangup::Kill && run.state.borrow().ended.is_none() {
         run.state.borrow_mut().killed.get_or_insert(false);
         tree::end(&agent, &run).await;
@@ -167,6 +183,15 @@ pub(crate) async fn follow(
 struct Follower {
     run: Rc<Run>,
     id: u64,
+    /// Ends of commands that were told.
+    steps: std::cell::Cell<usize>,
+}
+
+/// What a follower tells next.
+enum News {
+    Chunk(Channel, Bytes),
+    Step(StepEnd),
+    Ended(Ended),
 }
 
 impl Follower {
@@ -178,28 +203,32 @@ impl Follower {
             state.followers.insert(id, position);
             id
         };
-        Self { run, id }
+        Self { run, id, steps: std::cell::Cell::new(0) }
     }
 
-    /// The next chunk, or the end.
-    async fn next(&self) -> Result<(Channel, Bytes), Ended> {
+    /// The next chunk, the end of a command, or the end.
+    async fn next(&self) -> News {
         loop {
             let mut changed = pin!(self.run.changed.notified());
             changed.as_mut().enable();
             {
                 let mut state = self.run.state.borrow_mut();
                 let position = state.followers.get(&self.id).copied().unwrap_or(u64::MAX);
-                if let Some(chunk) = state.fresh.get(position) {
+                if let Some((channel, bytes)) = state.fresh.get(position) {
                     let was_full = state.fresh.is_full();
                     state.followers.insert(self.id, position + 1);
                     state.trim();
                     if was_full && !state.fresh.is_full() {
                         self.run.changed.notify_waiters();
                     }
-                    return Ok(chunk);
+                    return News::Chunk(channel, bytes);
+                }
+                if let Some(step) = state.steps.get(self.steps.get()) {
+                    self.steps.set(self.steps.get() + 1);
+                    return News::Step(step.clone());
                 }
                 if let Some(ended) = &state.ended {
-                    return Err(ended.clone());
+                    return News::Ended(ended.clone());
                 }
             }
             changed.await;
@@ -219,8 +248,9 @@ impl Drop for Follower {
 async fn send_output(mut writer: WriteHalf<Stream>, follower: &Follower) -> Result<(), FrameError> {
     loop {
         match follower.next().await {
-            Ok((channel, bytes)) => write_frame(&mut writer, &output_frame(channel, bytes)).await?,
-            Err(ended) => {
+            News::Chunk(channel, bytes) => write_frame(&mut writer, &output_frame(channel, bytes)).await?,
+            News::Step(step) => write_message(&mut writer, &ExecEvent::Step(step)).await?,
+            News::Ended(ended) => {
                 let (failed, report) = {
                     let state = follower.run.state.borrow();
                     (state.failed.clone(), state.report.clone().unwrap_or_default())
@@ -239,11 +269,8 @@ async fn send_output(mut writer: WriteHalf<Stream>, follower: &Follower) -> Resu
 }
 
 /// Takes input and control until the host closes its side (`Ok`) or the stream breaks.
-async fn hear(
-    mut reader: ReadHalf<Stream>,
-    run: &Rc<Run>,
-    mut input: Option<Input>,
-) -> Result<(), FrameError> {
+async fn hear(mut reader: ReadHalf<Stream>, run: &Rc<Run>, whose: Whose) -> Result<(), FrameError> {
+    let may_write = whose == Whose::Starter;
     loop {
         match read_frame(&mut reader).await? {
             None => {
@@ -255,61 +282,26 @@ async fn hear(
                 };
             }
             Some(Frame::Stdin(bytes)) => {
-                if let Some(input) = &mut input {
-                    write_input(input, &bytes).await;
+                if may_write {
+                    run.entrance.write(&bytes).await;
                 }
             }
             Some(Frame::End) => {
-                if let Some(input) = &mut input {
-                    input.stdin = None;
-                    if let Some(terminal) = &input.terminal {
-                        write_all(terminal, &[4]).await;
-                    }
+                if may_write {
+                    run.entrance.end().await;
                 }
             }
             Some(message @ Frame::Message(_)) => match message.decode::<ExecControl>()? {
                 ExecControl::Resize(size) => {
-                    if let Some(terminal) = input.as_ref().and_then(|input| input.terminal.as_ref()) {
-                        spawn::resize(terminal.get_ref(), size).ok();
+                    if may_write {
+                        run.entrance.resize(size);
                     }
                 }
-                ExecControl::Signal(signal) => signal_group(run, input.as_ref(), signal),
+                ExecControl::Signal(signal) => tree::signal_group(run, run.entrance.foreground(), signal),
             },
             Some(_) => return Err(FrameError::Unexpected("stdin or control")),
         }
     }
-}
-
-/// Signals what is in the foreground of the run.
-fn signal_group(run: &Run, input: Option<&Input>, signal: i32) {
-    let foreground = input
-        .and_then(|input| input.terminal.as_ref())
-        .and_then(|terminal| rustix::termios::tcgetpgrp(terminal.get_ref()).ok())
-        .map(|group| group.as_raw_nonzero().get());
-    tree::signal_group(run, foreground, signal);
-}
-
-async fn write_input(input: &mut Input, bytes: &[u8]) {
-    if let Some(terminal) = &input.terminal {
-        write_all(terminal, bytes).await;
-    } else if let Some(stdin) = &input.stdin
-        && !write_all(stdin, bytes).await
-    {
-        input.stdin = None;
-    }
-}
-
-/// Writes everything; `false` when nobody reads any more.
-pub(crate) async fn write_all(target: &AsyncFd<OwnedFd>, mut bytes: &[u8]) -> bool {
-    while !bytes.is_empty() {
-        let Ok(mut ready) = target.writable().await else { return false };
-        match ready.try_io(|inner| rustix::io::write(inner.get_ref(), bytes).map_err(Into::into)) {
-            Ok(Ok(count)) => bytes = &bytes[count..],
-            Ok(Err(_)) => return false,
-            Err(_would_block) => {}
-        }
-    }
-    true
 }
 
 /// Reads what there is; empty at the end (a terminal whose last program has gone says so by an error).
@@ -468,6 +460,7 @@ pub(crate) fn finish(run: &Run, leftovers: u32) {
         context: state.context,
         killed_for_memory: state.killed_for_memory,
     });
+    run.entrance.close();
     run.changed.notify_waiters();
 }
 
@@ -487,7 +480,7 @@ pub(crate) async fn signal(agent: &Shared, request: &SignalRequest) -> Reply {
             tree::end(agent, &run).await;
         }
         (true, signal) => tree::signal_all(agent, &run, signal),
-        (false, signal) => signal_group(&run, None, signal),
+        (false, signal) => tree::signal_group(&run, None, signal),
     }
     Reply::Done
 }

@@ -6,9 +6,10 @@ use std::rc::{Rc, Weak};
 use std::time::Instant;
 
 use bytes::Bytes;
-use isle_wire::{ContextFate, Ended, Exit, Failure, OnHangup, RunLimits};
+use isle_wire::{ContextFate, Ended, Exit, Failure, OnHangup, RunLimits, StepEnd};
 use tokio::sync::Notify;
 
+use crate::entrance::Entrance;
 use crate::output::{Fresh, Retained};
 use crate::tree::{Tag, Tree};
 
@@ -21,6 +22,9 @@ pub(crate) struct Run {
     pub(crate) on_hangup: OnHangup,
     pub(crate) limits: RunLimits,
     pub(crate) kind: RunKind,
+    pub(crate) entrance: Entrance,
+    /// Its input outlives the stream that started it.
+    pub(crate) keep_input: bool,
     pub(crate) state: RefCell<RunState>,
     /// Something in `state` changed.
     pub(crate) changed: Notify,
@@ -33,6 +37,8 @@ pub(crate) enum RunKind {
     Asked,
     /// The agent's own: an interpreter, in which calls of the host run.
     Interpreter,
+    /// One of several commands; the run of all is the host's.
+    Step,
 }
 
 /// What changes about a run.
@@ -60,7 +66,9 @@ pub(crate) struct RunState {
     pub(crate) report: Option<Bytes>,
     /// What became of the context it ran in.
     pub(crate) context: Option<ContextFate>,
-    /// Of an interpreter: the call in it.
+    /// Of several commands: the ends of those that have ended.
+    pub(crate) steps: Vec<StepEnd>,
+    /// Of an interpreter: the call in it. Of one of several commands: the run of all.
     pub(crate) on_behalf: Weak<Run>,
 }
 
@@ -89,6 +97,7 @@ impl RunState {
             failed: None,
             report: None,
             context: None,
+            steps: Vec::new(),
             on_behalf: Weak::new(),
         }
     }

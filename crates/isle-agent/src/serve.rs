@@ -20,7 +20,7 @@ use crate::code::{self, Interpreters};
 use crate::family::has_no_children;
 use crate::ration::{self, Ration};
 use crate::runs::{RunKind, Runs};
-use crate::{files, place, reap, refusals, run, tree};
+use crate::{entrance, files, place, reap, refusals, run, steps, tree};
 
 /// What all streams share.
 pub(crate) struct Agent {
@@ -143,6 +143,10 @@ async fn operation(mut stream: Stream, agent: Shared) -> Result<(), isle_wire::F
         Request::Code(request) => return code::run(stream, agent, *request).await,
         Request::Contexts => write_message(&mut stream, &code::list(&agent)).await?,
         Request::Context(request) => write_message(&mut stream, &code::act(&agent, &request).await).await?,
+        Request::Steps(request) => return steps::run(stream, agent, *request).await,
+        Request::Input(request) => {
+            write_message(&mut stream, &entrance::input(&agent, &request).await).await?
+        }
         Request::Shutdown => leave(agent).await,
     }
     // Everything was sent; a clean end lets the host tell it from a broken one.
@@ -155,15 +159,17 @@ async fn end_runs(agent: &Shared) {
     if place::private().is_none() {
         return;
     }
-    // Interpreters first: the calls in them end with them.
+    // Those without a name outside first: the calls in them end with them.
     let left = || {
         let mut living = agent.runs.living();
         living.retain(|run| run.state.borrow().exit.is_none());
-        living.into_iter().max_by_key(|run| run.kind == RunKind::Interpreter)
+        living.into_iter().max_by_key(|run| run.kind != RunKind::Asked)
     };
     while let Some(run) = left() {
         run.state.borrow_mut().killed.get_or_insert(false);
         tree::end(agent, &run).await;
+        // Who winds up what has ended needs a turn too.
+        tokio::task::yield_now().await;
     }
     while !has_no_children() {
         tree::end_strangers(agent);

@@ -151,7 +151,7 @@ async fn end_tagged(agent: &Shared, run: &Run, tag: Tag) -> u32 {
 
 fn other_tags(agent: &Shared, own: Tag) -> Vec<Tag> {
     // Interpreters live long: they must not keep a process that nobody claims alive.
-    let asked = agent.runs.living().into_iter().filter(|run| run.kind == RunKind::Asked);
+    let asked = agent.runs.living().into_iter().filter(|run| run.kind != RunKind::Interpreter);
     asked.filter_map(|run| run.tree.tag()).filter(|&tag| tag != own).collect()
 }
 

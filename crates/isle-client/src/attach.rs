@@ -67,6 +67,8 @@ pub enum AttachTarget {
     Sandbox(String),
     /// In a fresh one that is gone afterwards.
     OneShot(OneShot),
+    /// Nowhere: this run, by id or by job, is looked at.
+    Run(String),
 }
 
 /// A sandbox for one command; what is not set is the daemon's default.
@@ -133,7 +135,11 @@ pub enum AttachEvent {
     Started {
         /// The run it is recorded as.
         run_id: String,
+        /// Whether it has a terminal.
+        terminal: bool,
     },
+    /// So many bytes of output are missing here.
+    Lost(u64),
     /// Standard output, or the terminal's.
     Stdout(Bytes),
     /// Standard error.
@@ -145,9 +151,20 @@ pub enum AttachEvent {
 #[derive(Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Notice {
-    Started { run_id: String },
-    Ended { result: Box<RunResult> },
-    Error { error: ClientError },
+    Started {
+        run_id: String,
+        #[serde(default)]
+        terminal: bool,
+    },
+    Lost {
+        bytes: u64,
+    },
+    Ended {
+        result: Box<RunResult>,
+    },
+    Error {
+        error: ClientError,
+    },
 }
 
 /// Towards an open command.
@@ -159,6 +176,25 @@ pub struct AttachWriter(SplitSink<WebSocketStream<Stream>, Message>);
 pub struct AttachReader(SplitStream<WebSocketStream<Stream>>);
 
 impl AttachRequest {
+    /// A look at a run that goes on.
+    #[must_use]
+    pub fn view(run: String, window: Option<Terminal>) -> Self {
+        Self {
+            target: AttachTarget::Run(run),
+            command: None,
+            argv: None,
+            code: None,
+            cwd: None,
+            env: BTreeMap::new(),
+            user: None,
+            timeout: None,
+            limits: RunLimits::default(),
+            allow_downgrade: false,
+            terminal: window,
+            stdin: true,
+        }
+    }
+
     /// Opens the command. Dropping both halves ends its whole tree.
     pub async fn open(&self, endpoint: &Endpoint) -> Result<(AttachWriter, AttachReader)> {
         let stream = Stream::open(endpoint).await?;
@@ -240,7 +276,8 @@ impl AttachReader {
                 Message::Text(text) => {
                     let notice = serde_json::from_str(text.as_str()).map_err(ClientError::not_understood)?;
                     return match notice {
-                        Notice::Started { run_id } => Ok(AttachEvent::Started { run_id }),
+                        Notice::Started { run_id, terminal } => Ok(AttachEvent::Started { run_id, terminal }),
+                        Notice::Lost { bytes } => Ok(AttachEvent::Lost(bytes)),
                         Notice::Ended { result } => Ok(AttachEvent::Ended(result)),
                         Notice::Error { error } => Err(error),
                     };

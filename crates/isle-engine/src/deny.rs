@@ -4,7 +4,7 @@
 use regex::{RegexSet, RegexSetBuilder};
 
 use crate::error::{Code, Error, Result};
-use crate::run::{CodeSource, Program};
+use crate::run::{CodeSource, PlannedCommand, Program, Simple};
 
 /// What one pattern may cost to hold.
 const SIZE_LIMIT: usize = 1 << 20;
@@ -61,9 +61,9 @@ impl DenyList {
         if self.patterns.is_empty() {
             return Ok(());
         }
-        let text = text_of(program);
         let hit = |text: &str| self.patterns.matches(text).iter().next();
-        let Some(index) = hit(&text).or_else(|| hit(&simplified(&text))) else { return Ok(()) };
+        let hits = |text: String| hit(&text).or_else(|| hit(&simplified(&text)));
+        let Some(index) = texts_of(program).into_iter().find_map(hits) else { return Ok(()) };
         let pattern = self.patterns.patterns().get(index).cloned().unwrap_or_default();
         Err(Error::new(Code::PolicyDenied, format!("the deny pattern {pattern:?} forbids this command"))
             .detail("pattern", pattern)
@@ -72,19 +72,27 @@ impl DenyList {
     }
 }
 
-/// What is looked at: what was asked for, not what files hold.
-fn text_of(program: &Program) -> String {
+/// What is looked at: what was asked for, not what files hold; each of several commands by itself.
+fn texts_of(program: &Program) -> Vec<String> {
     let joined = |first: &str, rest: &[String]| {
         std::iter::once(first).chain(rest.iter().map(String::as_str)).collect::<Vec<_>>().join(" ")
     };
-    match program {
+    let one = match program {
         Program::Shell(text) => text.clone(),
         Program::Argv(argv) => argv.join(" "),
         // What an operation makes of it is not the caller's; what it is asked to do is.
         Program::Tool { shown, .. } => shown.clone(),
         Program::Code { source: CodeSource::Text(code), args, .. } => joined(code, args),
         Program::Code { source: CodeSource::File(path), args, .. } => joined(path.as_str(), args),
-    }
+        Program::Commands { commands, .. } => {
+            let text = |command: &PlannedCommand| match &command.program {
+                Simple::Shell(text) => text.clone(),
+                Simple::Argv(argv) => argv.join(" "),
+            };
+            return commands.iter().map(text).collect();
+        }
+    };
+    vec![one]
 }
 
 /// Without quotes and backslashes, with single spaces: `r''m  -rf` is `rm -rf`.
@@ -111,6 +119,18 @@ mod tests {
         }
         let argv = Program::Argv(["rm", "-rf", "/"].map(str::to_owned).into());
         assert!(deny.judge(&argv).is_err());
+        let one = |text: &str| PlannedCommand {
+            program: Simple::Shell(text.into()),
+            cwd: None,
+            env: Vec::new(),
+            allow_failure: false,
+        };
+        let several = |last: &str| Program::Commands {
+            commands: vec![one("true"), one(last)],
+            continue_on_error: false,
+        };
+        assert!(deny.judge(&several("rm -rf /")).is_err());
+        assert!(deny.judge(&several("rm -rf build")).is_ok());
         for text in ["rm -rf /workspace/x", "echo charm -rf /", "cat /etc/mkfs_notes"] {
             assert!(deny.judge(&Program::Shell(text.into())).is_ok(), "{text}");
         }

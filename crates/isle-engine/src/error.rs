@@ -48,6 +48,7 @@ codes! {
     SandboxNotFound "SANDBOX_NOT_FOUND" 404 false "There is no sandbox of that name.";
     RunNotFound "RUN_NOT_FOUND" 404 false "There is no run with that id.";
     ContextNotFound "CONTEXT_NOT_FOUND" 404 false "The sandbox has no context of that name.";
+    JobNotFound "JOB_NOT_FOUND" 404 false "The sandbox has, and had, no job of that name.";
     FileNotFound "FILE_NOT_FOUND" 404 false "There is no such file or directory in the sandbox.";
     OperationNotFound "OPERATION_NOT_FOUND" 404 false "There is no operation of that name.";
     IsDirectory "IS_DIRECTORY" 409 false "A directory stands where a file is due.";
@@ -55,6 +56,8 @@ codes! {
     NotRegular "NOT_REGULAR" 409 false "The path is a pipe, socket or device.";
     AlreadyExists "ALREADY_EXISTS" 409 false "The sandbox exists with other settings.";
     RunFinished "RUN_FINISHED" 409 false "The run has already ended.";
+    JobExists "JOB_EXISTS" 409 false "A job of that name goes on in the sandbox.";
+    InputClosed "INPUT_CLOSED" 409 false "The run has no standard input that could be written to.";
     SandboxFailed "SANDBOX_FAILED" 409 true "The sandbox died; the next call builds it anew.";
     TooLarge "TOO_LARGE" 413 false "The input or file is larger than the limit.";
     CommandNotFound "COMMAND_NOT_FOUND" 422 false "The program does not exist in the sandbox.";

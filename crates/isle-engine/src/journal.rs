@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 use crate::backend::Lifetime;
 use crate::context::CallContext;
 use crate::error::{Code, Error, Result};
-use crate::ops::shapes::RunState;
+use crate::ops::shapes::{CommandRecord, CommandState, RunState};
 use crate::pipeline::Stage;
 use crate::run::output::KeptOutput;
-use crate::run::{Finish, Held, Run, RunKind, lost_note};
+use crate::run::{Finish, Held, NEVER_RAN, Run, RunKind, lost_note};
 use crate::sandbox::{Sandbox, SandboxState, StoredSpec};
-use crate::values::{RunId, SandboxId, SandboxName};
+use crate::values::{JobName, RunId, SandboxId, SandboxName};
 
 /// Ended runs that are kept.
 const KEPT_RUNS: u64 = 10_000;
@@ -98,6 +98,12 @@ impl Audit {
     /// A run that a rule forbade.
     pub(crate) fn denied(context: &CallContext, name: Option<&SandboxName>, detail: Value) -> Self {
         Self(Actor::of(context).entry("denied", name.map(SandboxName::to_string), None, detail))
+    }
+
+    /// Something done to a run by somebody who did not start it.
+    pub(crate) fn run(context: &CallContext, action: &str, run: &Run, detail: Value) -> Self {
+        let sandbox = run.sandbox_name().to_string();
+        Self(Actor::of(context).entry(action, Some(sandbox), Some(run.id.to_string()), detail))
     }
 
     /// A change of files.
@@ -240,15 +246,32 @@ impl Journal {
             door: actor.door.clone(),
             actor: actor.name.clone(),
             kind: run.kind.as_str().into(),
+            job: run.job.as_ref().map(ToString::to_string),
             command: run.command.clone(),
             started_at_ms: run.started_at_ms,
-            state: RunState::Running.as_str().into(),
+            state: run.state().as_str().into(),
+            locked: run.locked,
+            terminal: run.terminal,
+            commands: command_records(&run.command_records()),
             violations: Value::Array(Vec::new()),
             limits_hit: Value::Array(Vec::new()),
             containment: json!(Held::of(&run.sandbox)),
             ..RunRow::default()
         };
-        self.store.begin_run(&row).map_err(store_error)
+        self.store.begin_run(&row).map_err(|error| match error {
+            StoreError::JobTaken { name } => job_taken(run, &name),
+            error => store_error(error),
+        })
+    }
+
+    /// A run that waited has its turn, and is about to be sent.
+    pub(crate) fn run_starts(&self, run: &Run) -> Result<()> {
+        self.store.start_run(run.id.as_str()).map_err(store_error)
+    }
+
+    /// The newest run of that name in each sandbox: sandbox and run.
+    pub(crate) fn jobs_named(&self, job: &JobName) -> Result<Vec<(String, String)>> {
+        self.store.jobs_named(job.as_str()).map_err(store_error)
     }
 
     /// A run somebody began in a sandbox before its record was lost.
@@ -293,6 +316,7 @@ impl Journal {
             note: finish.note.clone(),
             violations: serde_json::to_value(&finish.violations).map_err(Error::internal)?,
             limits_hit: serde_json::to_value(&finish.limits_hit).map_err(Error::internal)?,
+            commands: command_records(&finish.commands),
             output: RunOutput {
                 stdout_head: stdout.head,
                 stdout_tail: stdout.tail,
@@ -322,10 +346,19 @@ impl Journal {
 
     /// A run whose end nobody saw.
     pub(crate) fn run_lost(&self, row: &RunRow, why: &str) -> Result<()> {
-        let note = lost_note(why);
+        // A run that waited for its turn was never sent.
+        let waited = row.state == RunState::Queued.as_str();
+        let (state, note) =
+            if waited { (RunState::Cancelled, NEVER_RAN.into()) } else { (RunState::Lost, lost_note(why)) };
+        let mut commands: Vec<CommandRecord> =
+            serde_json::from_value(row.commands.clone()).unwrap_or_default();
+        for command in &mut commands {
+            command.state = if waited { CommandState::NotRun } else { CommandState::Lost };
+        }
         let end = RunEnd {
-            state: RunState::Lost.as_str().into(),
-            duration_ms: u64::try_from(wall_clock_ms() - row.started_at_ms).ok(),
+            state: state.as_str().into(),
+            commands: command_records(&commands),
+            duration_ms: u64::try_from(wall_clock_ms() - row.started_at_ms).ok().filter(|_| !waited),
             ended_at_ms: wall_clock_ms(),
             note: Some(note.clone()),
             violations: Value::Array(Vec::new()),
@@ -333,7 +366,7 @@ impl Journal {
             ..RunEnd::default()
         };
         let name = row.sandbox_name.clone().unwrap_or_else(|| row.sandbox_id.clone());
-        let detail = json!({ "command": row.command, "state": RunState::Lost, "what": note });
+        let detail = json!({ "command": row.command, "state": state, "what": note });
         let entry = Actor::of_run(row).entry(&row.kind, Some(name), Some(row.id.clone()), detail);
         self.store.finish_run(&row.id, &end, &entry).map_err(store_error)
     }
@@ -404,6 +437,17 @@ fn row_of(sandbox: &Sandbox, state: SandboxState) -> Result<SandboxRow> {
         created_at_ms: sandbox.created_at_ms,
         last_used_ms: sandbox.created_at_ms,
     })
+}
+
+fn command_records(records: &[CommandRecord]) -> Value {
+    if records.is_empty() { Value::Null } else { json!(records) }
+}
+
+fn job_taken(run: &Run, name: &str) -> Error {
+    let sandbox = run.sandbox_name();
+    Error::new(Code::JobExists, format!("a job named {name} goes on in the sandbox {sandbox}"))
+        .detail("job", format!("{sandbox}:{name}"))
+        .next(format!("choose another name, or end that job first: kill `{sandbox}:{name}`"))
 }
 
 /// The state of a stored run.

@@ -15,7 +15,7 @@ use crate::context::CallContext;
 use crate::engine::EngineConfig;
 use crate::error::{Code, Error, Result};
 use crate::journal::{Actor, Journal};
-use crate::run::{Finish, Input, Place, Plan, Program, Run, check_environment};
+use crate::run::{Finish, Input, Place, Plan, Program, Run, Simple, check_environment};
 
 /// How often an end is recorded again before it is told without a record.
 const INSIST: u32 = 3;
@@ -205,7 +205,7 @@ pub(crate) fn validate(Routed(passage): Routed, plan: &Plan, config: &EngineConf
     check_program(&plan.program)?;
     config.deny.judge(&plan.program)?;
     check_environment(&plan.env)?;
-    let advice = config.secret_names.judge(plan.env.iter().map(|(name, _)| name.as_str()))?;
+    let advice = config.secret_names.judge(plan.variables().map(|(name, _)| name.as_str()))?;
     plan.limits.check()?;
     if let Some(timeout) = plan.timeout {
         let refuse = |why: String| {
@@ -227,7 +227,10 @@ pub(crate) fn validate(Routed(passage): Routed, plan: &Plan, config: &EngineConf
         Place::OneShot { files, .. } => files.iter().map(|(_, contents)| contents.len()).sum(),
         Place::Named { .. } | Place::Held { .. } => 0,
     };
-    let stdin = if let Input::Bytes(bytes) = &plan.input { bytes.len() } else { 0 };
+    let stdin = match &plan.input {
+        Input::Bytes(bytes) | Input::Kept(bytes) => bytes.len(),
+        Input::Null | Input::Live { .. } => 0,
+    };
     if (sizes + stdin) as u64 > config.file_cap.0 {
         return Err(Error::new(
             Code::TooLarge,
@@ -239,11 +242,25 @@ pub(crate) fn validate(Routed(passage): Routed, plan: &Plan, config: &EngineConf
 }
 
 fn check_program(program: &Program) -> Result<()> {
+    if let Program::Commands { commands, .. } = program {
+        for (number, command) in (1..).zip(commands) {
+            let one = match &command.program {
+                Simple::Shell(text) => Program::Shell(text.clone()),
+                Simple::Argv(argv) => Program::Argv(argv.clone()),
+            };
+            check_program(&one).and_then(|()| check_environment(&command.env)).map_err(|error| {
+                let message = format!("command {number}: {}", error.message);
+                Error { message, ..error }
+            })?;
+        }
+        return Ok(());
+    }
     let (words, what): (Vec<&String>, &str) = match program {
         Program::Shell(text) => (vec![text], "command"),
         Program::Argv(argv) => (argv.iter().collect(), "argv"),
         Program::Code { args, .. } => (args.iter().collect(), "args"),
         Program::Tool { arguments, .. } => (arguments.iter().collect(), "arguments"),
+        Program::Commands { .. } => (Vec::new(), "commands"),
     };
     if words.iter().any(|word| word.contains('\0')) {
         return Err(
@@ -253,7 +270,7 @@ fn check_program(program: &Program) -> Result<()> {
     let empty = match program {
         Program::Shell(text) => text.trim().is_empty(),
         Program::Argv(argv) => argv.first().is_none_or(String::is_empty),
-        Program::Code { .. } | Program::Tool { .. } => false,
+        Program::Code { .. } | Program::Tool { .. } | Program::Commands { .. } => false,
     };
     if empty {
         return Err(Error::new(Code::InvalidArgument, format!("{what} is empty"))

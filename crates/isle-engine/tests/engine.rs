@@ -70,6 +70,7 @@ async fn every_way_to_run_something_passes_every_stage() {
         call(&engine, "exec", json!({ "command": "true" })).await.unwrap(),
         call(&engine, "run_code", json!({ "code": "true", "language": "shell" })).await.unwrap(),
         call(&engine, "run", json!({ "argv": ["true"] })).await.unwrap(),
+        call(&engine, "start_job", json!({ "name": "job", "argv": ["true"] })).await.unwrap(),
     ]
     .into_iter()
     .map(|result| result["run_id"].as_str().unwrap().to_owned())
@@ -82,12 +83,35 @@ async fn every_way_to_run_something_passes_every_stage() {
     }
     let failed = call(&engine, "exec", json!({ "argv": ["/no/such/program"] })).await.unwrap_err();
     runs.push(failed.details["run_id"].as_str().unwrap().to_owned());
+    call(&engine, "wait", json!({ "run_id": "job" })).await.unwrap();
     for run in runs {
         let row = audit_of(&engine, &run).await;
         assert_eq!(row["detail"]["stages"], json!(STAGES), "{row}");
         assert_eq!(row["detail"]["network"], "none");
     }
     assert_eq!(call(&engine, "audit_verify", json!({})).await.unwrap()["intact"], true);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sandbox_of_an_earlier_version_refuses_what_it_cannot_do() {
+    let host = Host::new();
+    let engine = host.engine().await;
+    let beyond = [
+        ("start_job", json!({ "name": "job", "argv": ["cat"], "input": true })),
+        ("start_job", json!({ "name": "job", "argv": ["cat"], "pty": true })),
+        ("run_commands", json!({ "commands": [{ "command": "true" }] })),
+    ];
+    for (operation, input) in beyond {
+        let error = call(&engine, operation, input).await.unwrap_err();
+        assert_eq!(error.code, Code::VersionMismatch, "{operation}");
+        assert!(!error.next_steps.is_empty());
+    }
+    // The name is not taken, and what it can do it does.
+    call(&engine, "start_job", json!({ "name": "job", "argv": ["echo", "good"] })).await.unwrap();
+    let ended = call(&engine, "wait", json!({ "run_id": "default:job" })).await.unwrap();
+    assert_eq!(ended["stdout"], "good\n");
+    let error = call(&engine, "write_job", json!({ "run_id": "job", "text": "x" })).await.unwrap_err();
+    assert_eq!(error.code, Code::RunFinished);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -248,7 +272,7 @@ async fn an_interactive_command_gets_input_and_loses_no_output() {
         loop {
             match session.output.next().await.unwrap() {
                 SessionEvent::Stdout(bytes) => count += bytes.len(),
-                SessionEvent::Stderr(_) => {}
+                SessionEvent::Stderr(_) | SessionEvent::Lost(_) => {}
                 SessionEvent::Ended(result) => return (count, result),
             }
         }

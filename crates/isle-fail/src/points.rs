@@ -83,12 +83,18 @@ points! {
     OneShotConnected "one_shot.connected" Fail Everywhere;
     OneShotFilled "one_shot.filled" Fail Everywhere;
     ExecRecorded "exec.recorded" Die Everywhere;
+    TurnRecorded "turn.recorded" Die Everywhere;
     ExecSent "exec.sent" Fail Everywhere;
     ExecEnded "exec.ended" Die Everywhere;
     ExecFinished "exec.finished" Die Everywhere;
     ExecTold "exec.told" Die Everywhere;
     ExecForgotten "exec.forgotten" Die Everywhere;
     OneShotRemoved "one_shot.removed" Die Everywhere;
+
+    // Speaking to a run that goes on.
+    InputSent "input.sent" Fail Everywhere;
+    InputAudited "input.audited" Die Everywhere;
+    AttachAudited "attach.audited" Die Everywhere;
 
     // Files.
     WriteDone "write.done" Fail Everywhere;

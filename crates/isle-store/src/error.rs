@@ -58,6 +58,12 @@ pub enum StoreError {
         /// The name.
         name: String,
     },
+    /// A run that has not ended has that name already.
+    #[error("a job named {name:?} goes on in the sandbox already")]
+    JobTaken {
+        /// The name.
+        name: String,
+    },
     /// That id is in use already.
     #[error("the id {id:?} is already recorded; every sandbox and run needs its own")]
     DuplicateId {

@@ -55,8 +55,10 @@ pub struct RunRow {
     pub door: String,
     /// Who called.
     pub actor: String,
-    /// `exec`, `run_code`, `session`, `validate` or `install`.
+    /// `exec`, `run_code`, `session`, `validate`, `install`, `job` or `run_commands`.
     pub kind: String,
+    /// Its name among the jobs of its sandbox.
+    pub job: Option<String>,
     /// The command, for people.
     pub command: String,
     /// When it was begun.
@@ -87,6 +89,12 @@ pub struct RunRow {
     pub limits_hit: Value,
     /// What held while it ran: the engine's affair. `Null` when unknown.
     pub containment: Value,
+    /// Whether it has the lock of its sandbox, or waits for it.
+    pub locked: bool,
+    /// Whether it has a terminal.
+    pub terminal: bool,
+    /// Of several commands: what is known of each. `Null` for others.
+    pub commands: Value,
 }
 
 /// How a run ended.
@@ -116,6 +124,8 @@ pub struct RunEnd {
     pub violations: Value,
     /// Which limits it ran into; written at its end.
     pub limits_hit: Value,
+    /// Of several commands: how each ended. `Null` leaves what is recorded.
+    pub commands: Value,
     /// What is kept of its output.
     pub output: RunOutput,
 }
@@ -148,6 +158,8 @@ pub struct RunFilter {
     pub sandbox: Option<String>,
     /// Only those in this state.
     pub state: Option<String>,
+    /// Only those of this kind.
+    pub kind: Option<String>,
     /// At most so many.
     pub limit: u32,
     /// Only those begun before the run with this id: the last one of the page before.
@@ -156,6 +168,6 @@ pub struct RunFilter {
 
 impl Default for RunFilter {
     fn default() -> Self {
-        Self { sandbox: None, state: None, limit: 100, before: None }
+        Self { sandbox: None, state: None, kind: None, limit: 100, before: None }
     }
 }

@@ -9,7 +9,7 @@ use crate::store::Store;
 
 const COLUMNS: &str = "id, sandbox_id, sandbox_name, door, actor, kind, command, started_at_ms, state, \
      exit_code, signal, duration_ms, cpu_us, peak_rss_kib, stdout_bytes, stderr_bytes, ended_at_ms, note, \
-     violations, limits_hit, containment";
+     violations, limits_hit, containment, job, locked, terminal, commands";
 
 impl Store {
     /// Records a run before its command starts.
@@ -18,13 +18,14 @@ impl Store {
         check_state(&row.state)?;
         let violations = row.violations.to_string();
         let containment = (!row.containment.is_null()).then(|| row.containment.to_string());
+        let commands = (!row.commands.is_null()).then(|| row.commands.to_string());
         self.write(|writer| {
             let mut statement = writer.connection.prepare_cached(
                 "INSERT INTO runs (id, sandbox_id, sandbox_name, door, actor, kind, command, started_at_ms,
                      state, exit_code, signal, duration_ms, cpu_us, peak_rss_kib, stdout_bytes, stderr_bytes,
-                     ended_at_ms, note, violations, containment)
+                     ended_at_ms, note, violations, containment, job, locked, terminal, commands)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
-                     ?20)",
+                     ?20, ?21, ?22, ?23, ?24)",
             )?;
             let inserted = statement.execute(params![
                 row.id,
@@ -47,13 +48,33 @@ impl Store {
                 row.note,
                 violations,
                 containment,
+                row.job,
+                row.locked,
+                row.terminal,
+                commands,
             ]);
             match inserted {
                 Ok(_) => Ok(()),
                 Err(error) if violates_unique(&error, "runs.id") => {
                     Err(StoreError::DuplicateId { id: row.id.clone() })
                 }
+                Err(error) if violates_unique(&error, "runs.sandbox_name, runs.job") => {
+                    Err(StoreError::JobTaken { name: row.job.clone().unwrap_or_default() })
+                }
                 Err(error) => Err(error.into()),
+            }
+        })
+    }
+
+    /// A run that waited for its turn has it.
+    pub fn start_run(&self, id: &str) -> Result<(), StoreError> {
+        self.write(|writer| {
+            let mut statement = writer
+                .connection
+                .prepare_cached("UPDATE runs SET state = 'running' WHERE id = ?1 AND state = 'queued'")?;
+            match statement.execute(params![id])? {
+                0 => Err(StoreError::RunNotFound { id: id.to_owned() }),
+                _ => Ok(()),
             }
         })
     }
@@ -87,6 +108,22 @@ impl Store {
         })
     }
 
+    /// The newest run of that name in each sandbox that has, or had, one: sandbox and run.
+    pub fn jobs_named(&self, job: &str) -> Result<Vec<(String, String)>, StoreError> {
+        self.read(|connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT sandbox_name, id, max(seq) FROM runs WHERE job = ?1 AND sandbox_name IS NOT NULL
+                 GROUP BY sandbox_name",
+            )?;
+            let mut rows = statement.query(params![job])?;
+            let mut found = Vec::new();
+            while let Some(row) = rows.next()? {
+                found.push((row.get(0)?, row.get(1)?));
+            }
+            Ok(found)
+        })
+    }
+
     /// Runs, newest first.
     pub fn runs(&self, filter: &RunFilter) -> Result<Vec<RunRow>, StoreError> {
         self.read(|connection| {
@@ -107,6 +144,10 @@ impl Store {
             if let Some(state) = &filter.state {
                 conditions.push("state = :state");
                 values.push((":state", state));
+            }
+            if let Some(kind) = &filter.kind {
+                conditions.push("kind = :kind");
+                values.push((":kind", kind));
             }
             let text = format!(
                 "SELECT {COLUMNS} FROM runs WHERE {} ORDER BY seq DESC LIMIT :limit",
@@ -170,7 +211,7 @@ fn close_row(
     let mut statement = connection.prepare_cached(
         "UPDATE runs SET state = ?2, exit_code = ?3, signal = ?4, duration_ms = ?5, cpu_us = ?6,
              peak_rss_kib = ?7, stdout_bytes = ?8, stderr_bytes = ?9, ended_at_ms = ?10, note = ?11,
-             violations = ?12, limits_hit = ?13
+             violations = ?12, limits_hit = ?13, commands = coalesce(?14, commands)
          WHERE id = ?1 AND state IN ('queued', 'running') RETURNING seq",
     )?;
     let mut rows = statement.query(params![
@@ -187,6 +228,7 @@ fn close_row(
         end.note,
         violations,
         limits_hit,
+        (!end.commands.is_null()).then(|| end.commands.to_string()),
     ])?;
     if let Some(row) = rows.next()? {
         return Ok(row.get(0)?);
@@ -252,6 +294,13 @@ fn run_row(row: &Row<'_>) -> Result<RunRow, StoreError> {
             Some(text) => serde_json::from_str(text)?,
             None => serde_json::Value::Null,
         },
+        job: row.get(21)?,
+        locked: row.get(22)?,
+        terminal: row.get(23)?,
+        commands: match row.get_ref(24)?.as_str_or_null().map_err(rusqlite::Error::from)? {
+            Some(text) => serde_json::from_str(text)?,
+            None => serde_json::Value::Null,
+        },
     })
 }
 
@@ -266,11 +315,11 @@ fn is_open(state: &str) -> bool {
 
 fn check_kind(kind: &str) -> Result<(), StoreError> {
     match kind {
-        "exec" | "run_code" | "session" | "validate" | "install" => Ok(()),
+        "exec" | "run_code" | "session" | "validate" | "install" | "job" | "run_commands" => Ok(()),
         other => Err(StoreError::UnknownWord {
             what: "kind of run",
             value: other.to_owned(),
-            known: "exec, run_code, session, validate, install",
+            known: "exec, run_code, session, validate, install, job, run_commands",
         }),
     }
 }

@@ -12,7 +12,7 @@ use crate::files;
 pub(crate) const APPLICATION_ID: i32 = 0x4953_4c45;
 
 /// Position `n` leads from version `n` to `n + 1`. Never edit one that was released; add another.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5];
 
 // Every index is a page more to write for each run, so there is one only where a search would be long:
 // old runs are forgotten, so those that have not ended are found by looking at all, and what one sandbox
@@ -110,6 +110,18 @@ CREATE TABLE variables (
     value TEXT NOT NULL,
     PRIMARY KEY (sandbox, name)
 ) STRICT, WITHOUT ROWID;
+";
+
+// A name means the newest run that has it, and only one that has not ended may have it. Both indexes
+// hold named runs only, so all others cost nothing.
+const V5: &str = "
+ALTER TABLE runs ADD COLUMN job TEXT;
+ALTER TABLE runs ADD COLUMN locked INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE runs ADD COLUMN terminal INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE runs ADD COLUMN commands TEXT;
+CREATE INDEX runs_job ON runs (job, sandbox_name) WHERE job IS NOT NULL;
+CREATE UNIQUE INDEX runs_open_job ON runs (sandbox_name, job)
+    WHERE job IS NOT NULL AND state IN ('queued', 'running');
 ";
 
 /// The newest version a list of migrations leads to.

@@ -51,6 +51,9 @@ pub enum FailureKind {
     /// There are as many contexts as there may be.
     #[n(14)]
     TooManyContexts,
+    /// The run has no standard input, or it has ended.
+    #[n(15)]
+    InputClosed,
 }
 
 /// Why something failed inside the sandbox.

@@ -12,6 +12,7 @@ mod frame;
 mod message;
 mod mux;
 mod quiet;
+mod steps;
 
 pub use code::{
     CodeLanguage, CodeRequest, CodeSource, ContextAction, ContextEntry, ContextFate, ContextList,
@@ -23,6 +24,7 @@ pub use frame::{Frame, FrameError, MAX_FRAME, read_frame, write_frame, write_mes
 pub use message::*;
 pub use mux::{Incoming, Mux, MuxError, Side, Stream};
 pub use quiet::QuietSocket;
+pub use steps::{InputRequest, Step, StepEnd, StepsRequest};
 
 /// The generation of the protocol this crate speaks. An agent in a living sandbox is frozen,
 /// so it is the host that adapts: it may talk to any generation from [`OLDEST_GENERATION`] on.
@@ -33,6 +35,9 @@ pub const CODE_GENERATION: u32 = 2;
 
 /// The first generation whose agents keep the limits that no cgroup keeps.
 pub const RATION_GENERATION: u32 = 3;
+
+/// The first generation whose agents keep the input of a run and run several commands as one.
+pub const JOBS_GENERATION: u32 = 3;
 
 /// The oldest agent generation the host still talks to.
 pub const OLDEST_GENERATION: u32 = 1;

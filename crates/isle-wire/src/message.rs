@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::file::{
     ListRequest, Listing, PathRequest, ReadRequest, RemoveRequest, Stat, WhichRequest, WriteRequest,
 };
+use crate::steps::{InputRequest, StepEnd, StepsRequest};
 
 /// First message on every stream, from host to agent: what this stream is for.
 #[derive(Debug, Clone, Encode, Decode)]
@@ -64,6 +65,14 @@ pub enum Request {
     /// Do something to a context. Answered with [`Reply`]. Since generation 2.
     #[n(15)]
     Context(#[n(0)] ContextRequest),
+    /// Run several commands one after the other, as one run. Since generation 3. Goes on as
+    /// [`Request::Exec`] does, and tells the end of each with [`ExecEvent::Step`].
+    #[n(16)]
+    Steps(#[n(0)] Box<StepsRequest>),
+    /// Input for a run that keeps its standard input, or a new window for its terminal. Answered with a
+    /// [`Reply`] that says how much was taken. Since generation 3.
+    #[n(17)]
+    Input(#[n(0)] InputRequest),
 }
 
 /// Opens a connection.
@@ -229,6 +238,11 @@ pub struct ExecRequest {
     /// Runs whose end the host has recorded meanwhile: as [`Request::Forget`], without a call of its own.
     #[n(12)]
     pub forget: Vec<String>,
+    /// Standard input stays open when the stream ends; more comes by [`Request::Input`]. Since
+    /// generation 3.
+    #[n(13)]
+    #[cbor(default)]
+    pub keep_input: bool,
 }
 
 /// Sent by the host on an exec stream after the request, beside stdin frames.
@@ -259,6 +273,9 @@ pub enum ExecEvent {
     /// retained at its start and what follows.
     #[n(3)]
     Skipped(#[n(0)] Skipped),
+    /// One of several commands has ended; all its output was sent. Since generation 3.
+    #[n(4)]
+    Step(#[n(0)] StepEnd),
 }
 
 /// Output that was not retained.
@@ -450,4 +467,7 @@ pub enum Reply {
     /// Bytes written, per file in the order sent.
     #[n(5)]
     Written(#[n(0)] Vec<u64>),
+    /// So many bytes of input were taken. Since generation 3.
+    #[n(6)]
+    Taken(#[n(0)] u64),
 }

@@ -15,8 +15,8 @@ use rustix::net::{
 };
 use tokio::io::unix::AsyncFd;
 
+use crate::entrance::write_all;
 use crate::place;
-use crate::run::write_all;
 use crate::watched::watch;
 
 /// Largest payload an interpreter may send. It is inside the sandbox, so its word is bounded.

@@ -24,8 +24,9 @@ use minicbor::bytes::ByteVec;
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::time::Instant as Deadline;
 
+use crate::entrance::{Entrance, write_all};
 use crate::family::parent;
-use crate::run::{Input, expired, finish, follow};
+use crate::run::{Whose, expired, finish, follow};
 use crate::runs::{Run, RunKind, RunState};
 use crate::serve::{Cell, Shared};
 use crate::tree::{self, Lodging, Tree};
@@ -101,6 +102,16 @@ pub(crate) async fn run(stream: Stream, agent: Shared, request: CodeRequest) -> 
     for run in &request.exec.forget {
         agent.runs.forget(run);
     }
+    // Its own pipe when it has input: made here, because the host may send before anything runs.
+    let input = match request.exec.stdin {
+        StdinMode::Stream if request.context.is_none() => input_pipe().map(Some),
+        StdinMode::Stream | StdinMode::Null => Ok(None),
+    };
+    let (entrance, stdin, failed) = match input {
+        Ok(Some((entrance, stdin))) => (entrance, Some(stdin), None),
+        Ok(None) => (Entrance::default(), None, None),
+        Err(error) => (Entrance::default(), None, Some(crate::files::failure(&error, "open pipes"))),
+    };
     let run = Rc::new(Run {
         id: request.exec.run.clone(),
         pid: 0,
@@ -109,6 +120,8 @@ pub(crate) async fn run(stream: Stream, agent: Shared, request: CodeRequest) -> 
         on_hangup: request.exec.on_hangup,
         limits: crate::spawn::limits(request.exec.limits),
         kind: RunKind::Asked,
+        entrance,
+        keep_input: false,
         state: Cell::new(RunState::new(request.exec.retain)),
         changed: tokio::sync::Notify::new(),
     });
@@ -116,28 +129,20 @@ pub(crate) async fn run(stream: Stream, agent: Shared, request: CodeRequest) -> 
     if agent.runs.is_condemned(&run.id) {
         run.state.borrow_mut().killed.get_or_insert(false);
     }
-    // Its own pipe when it has input: made here, because the host may send before anything runs.
-    let (input, stdin) = match request.exec.stdin {
-        StdinMode::Stream if request.context.is_none() => match input_pipe() {
-            Ok((input, stdin)) => (Some(input), Some(stdin)),
-            Err(error) => {
-                fail(&run, crate::files::failure(&error, "open pipes"));
-                (None, None)
-            }
-        },
-        StdinMode::Stream | StdinMode::Null => (None, None),
-    };
+    if let Some(failure) = failed {
+        fail(&run, failure);
+    }
     if run.state.borrow().ended.is_none() {
         tokio::task::spawn_local(perform(agent.clone(), run.clone(), request, stdin));
     }
     let position = run.state.borrow().fresh.end();
-    follow(stream, agent, run, input, position).await
+    follow(stream, agent, run, Whose::Starter, position).await
 }
 
-fn input_pipe() -> std::io::Result<(Input, OwnedFd)> {
+fn input_pipe() -> std::io::Result<(Entrance, OwnedFd)> {
     let (theirs, ours) = pipe_with(PipeFlags::CLOEXEC)?;
     rustix::io::ioctl_fionbio(&ours, true)?;
-    Ok((Input { stdin: Some(watch(ours)?), terminal: None }, theirs))
+    Ok((Entrance::pipe(Some(watch(ours)?)), theirs))
 }
 
 /// A call that could not be started.
@@ -314,7 +319,7 @@ async fn pour(from: OwnedFd, to: tokio::io::unix::AsyncFd<OwnedFd>) {
         match ready.try_io(|inner| rustix::io::read(inner.get_ref(), &mut buffer[..]).map_err(Into::into)) {
             Ok(Ok(0) | Err(_)) => return,
             Ok(Ok(count)) => {
-                if !crate::run::write_all(&to, &buffer[..count]).await {
+                if !write_all(&to, &buffer[..count]).await {
                     return;
                 }
             }

@@ -9,6 +9,7 @@ use minicbor::bytes::ByteVec;
 use tokio::io::unix::AsyncFd;
 
 use super::control::{Control, driver, pair};
+use crate::entrance::Entrance;
 use crate::run::Output;
 use crate::runs::{Run, RunKind, RunState};
 use crate::serve::{Cell, Shared};
@@ -88,6 +89,8 @@ pub(super) async fn start(
         on_hangup: OnHangup::Continue,
         limits: crate::spawn::limits(exec.limits),
         kind: RunKind::Interpreter,
+        entrance: Entrance::default(),
+        keep_input: false,
         state: Cell::new(RunState::new(0)),
         changed: tokio::sync::Notify::new(),
     });

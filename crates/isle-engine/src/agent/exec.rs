@@ -15,6 +15,8 @@ pub(crate) enum ExecInput {
     Null,
     /// These bytes, then the end.
     Bytes(Bytes),
+    /// These bytes; the agent keeps the input open for more.
+    Kept(Bytes),
     /// Whatever arrives while the command runs.
     Live {
         /// What arrives.
@@ -48,6 +50,7 @@ pub(crate) async fn forward_input<W: AsyncWrite + Unpin>(
             send_bytes(writer, bytes).await?;
             write_frame(writer, &Frame::End).await
         }
+        ExecInput::Kept(bytes) => send_bytes(writer, bytes).await,
         ExecInput::Live { mut signals, stdin } => {
             let mut open = stdin;
             while let Some(signal) = signals.recv().await {

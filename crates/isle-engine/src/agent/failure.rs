@@ -37,6 +37,10 @@ pub(crate) fn file_error(failure: &Failure, path: &str) -> Error {
         }
         FailureKind::NoSuchRun => Error::new(Code::RunFinished, "the run has already ended")
             .next("its record and output stay: see `logs` and `history`"),
+        FailureKind::InputClosed => {
+            Error::new(Code::InputClosed, "the run has no standard input, or it was ended")
+                .next("start it with start_job and `input` or `pty` to be able to write to it")
+        }
         FailureKind::NoProcesses => no_processes(),
         FailureKind::NoMemory => no_memory(),
         FailureKind::NotExecutable
@@ -93,6 +97,7 @@ pub(crate) fn exec_error(failure: &Failure, program: &str) -> Error {
         FailureKind::Escapes
         | FailureKind::NotRegular
         | FailureKind::NoSuchRun
+        | FailureKind::InputClosed
         | FailureKind::NotEmpty
         | FailureKind::Other => {
             Error::internal(format!("{} failed in the sandbox: {}", failure.doing, system(failure.errno)))

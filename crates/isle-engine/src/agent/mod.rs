@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use isle_wire::{
     CODE_GENERATION, ContextAction, ContextEntry, ContextList, ContextRequest, FailureKind, Frame,
-    FrameError, GENERATION, GuestUser, Hello, Mux, OLDEST_GENERATION, PathRequest, Reply, Request, RunEntry,
-    RunList, RunRef, Side, SignalRequest, Stream, Welcome, WhichRequest, read_frame, write_message,
+    FrameError, GENERATION, GuestUser, Hello, InputRequest, JOBS_GENERATION, Mux, OLDEST_GENERATION,
+    PathRequest, Reply, Request, RunEntry, RunList, RunRef, Side, SignalRequest, Stream, Welcome,
+    WhichRequest, read_frame, write_message,
 };
 
 use crate::backend::Link;
@@ -66,6 +67,20 @@ impl AgentClient {
     /// Whether it can keep interpreters. An agent never changes, so one of an earlier version cannot.
     pub(crate) fn keeps_interpreters(&self) -> bool {
         self.generation >= CODE_GENERATION
+    }
+
+    /// Whether it keeps the input of runs and runs several commands as one.
+    pub(crate) fn keeps_jobs(&self) -> bool {
+        self.generation >= JOBS_GENERATION
+    }
+
+    /// Sends input to a run that keeps it, or a new window; returns how many bytes were taken.
+    pub(crate) async fn input(&self, request: InputRequest) -> Result<u64> {
+        match self.ask(&Request::Input(request)).await? {
+            Reply::Taken(count) => Ok(count),
+            Reply::Failed(failure) => Err(file_error(&failure, "the run")),
+            other => Err(unexpected(&other)),
+        }
     }
 
     async fn greet(&self) -> Result<Welcome> {

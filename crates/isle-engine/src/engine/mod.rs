@@ -31,7 +31,7 @@ use crate::pipeline::{Admission, Capacity, stopping};
 use crate::run::Runs;
 pub use crate::run::{RunLimits, SecretNames};
 use crate::sandbox::{Fleet, Settings, offers};
-use crate::values::{ByteSize, GuestPath, RunId, SandboxName, Span};
+use crate::values::{ByteSize, GuestPath, RunId, RunOrJob, SandboxName, Span};
 use crate::variables::Variables;
 
 pub use session::{Session, SessionEvent, SessionInput, SessionOutput};
@@ -294,6 +294,22 @@ impl Engine {
     /// Opens an interactive command.
     pub async fn open(&self, context: CallContext, request: OpenExec) -> Result<Session> {
         self.inner.open_session(&context, request).await
+    }
+
+    /// Looks over the shoulder of a run that goes on: its output as it comes, input towards it. Any
+    /// number may look; leaving changes nothing.
+    pub fn view(
+        &self,
+        context: &CallContext,
+        which: &RunOrJob,
+        window: Option<TerminalSize>,
+    ) -> Result<Session> {
+        self.inner.open_view(context, which, window)
+    }
+
+    /// The id of a run that is named by it or by its job.
+    pub fn find_run(&self, which: &RunOrJob) -> Result<RunId> {
+        self.inner.find_run(which)
     }
 
     /// Follows a run.

@@ -18,8 +18,9 @@ use crate::backend::{Backend, Found, Keep, SandboxSpec};
 use crate::error::{Error, Result};
 use crate::failpoint;
 use crate::journal::{Actor, Audit, store_error};
+use crate::ops::shapes::CommandRecord;
 use crate::pipeline::Validated;
-use crate::run::{Job, Run, RunKind};
+use crate::run::{CommandText, Job, Run, RunKind};
 use crate::sandbox::{Made, Origin, Sandbox, SandboxState, Settings, StoredSpec, fingerprint};
 use crate::values::{RunId, SandboxId, SandboxName};
 
@@ -366,7 +367,7 @@ impl Inner {
     async fn take_over_run(self: &Arc<Self>, sandbox: &Arc<Sandbox>, row: &RunRow) -> Result<()> {
         let id: RunId = row.id.parse()?;
         let stream = sandbox.agent()?.attach(&row.id).await?;
-        let run = Arc::new(Run::new(
+        let mut run = Run::new(
             id,
             Arc::clone(sandbox),
             RunKind::parse(&row.kind),
@@ -375,7 +376,15 @@ impl Inner {
             // The agent keeps the deadline it was given; this engine does not know it.
             None,
             self.config.output_cap,
-        ));
+        );
+        run.job = row.job.as_deref().map(str::parse).transpose()?;
+        run.terminal = row.terminal;
+        run.locked = row.locked;
+        let commands: Vec<CommandRecord> = serde_json::from_value(row.commands.clone()).unwrap_or_default();
+        run.commands = commands.iter().map(CommandText::of).collect();
+        let run = Arc::new(run);
+        // Only one can have had the lock, so it is free; nobody else can ask for it yet.
+        let entered = run.locked.then(|| sandbox.lane.enter());
         sandbox.run_begins(row.started_at_ms);
         self.runs.add(Arc::clone(&run));
         let job = Job {
@@ -390,6 +399,7 @@ impl Inner {
             language: None,
             remove_after: None,
             guard: None,
+            entered,
         };
         self.tasks.spawn(job.run());
         Ok(())

@@ -4,23 +4,28 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use isle_fail::Point;
 use isle_wire::TerminalSize;
+use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::{Command, Inner, OneShot, OpenExec, Target};
 use crate::agent::ExecSignal;
 use crate::context::CallContext;
 use crate::error::{Code, Error, Result};
+use crate::journal::Audit;
 use crate::ops::shapes::RunResult;
-use crate::run::{CodeSource, Input, Patience, Place, Plan, Program, RunKind, SESSION_DEPTH};
+use crate::run::{CodeSource, Input, Patience, Place, Plan, Program, RunKind, SESSION_DEPTH, finished};
 use crate::sandbox::Settings;
-use crate::values::RunId;
+use crate::values::{RunId, RunOrJob};
 
 /// An open interactive command. Dropping it ends the command's whole tree.
 #[derive(Debug)]
 pub struct Session {
     /// The run it is recorded as.
     pub run_id: RunId,
+    /// Whether it has a terminal.
+    pub terminal: bool,
     /// Towards the command.
     pub input: SessionInput,
     /// From the command. Dropping it ends the command's whole tree.
@@ -46,6 +51,8 @@ pub enum SessionEvent {
     Stdout(Bytes),
     /// Standard error.
     Stderr(Bytes),
+    /// So many bytes are missing here: this viewer was too slow, or nobody kept them.
+    Lost(u64),
     /// It is over. Last event.
     Ended(Box<RunResult>),
 }
@@ -97,6 +104,8 @@ impl Inner {
         let (to_caller, events) = mpsc::channel(SESSION_DEPTH);
         let plan = Plan {
             kind: RunKind::Session,
+            job: None,
+            lock: false,
             place: place(request.target, request.allow_downgrade),
             program: program(request.command),
             cwd: request.cwd,
@@ -112,6 +121,34 @@ impl Inner {
         let run = self.start_run(context, plan).await?;
         Ok(Session {
             run_id: run.id.clone(),
+            terminal: run.terminal,
+            input: SessionInput { signals },
+            output: SessionOutput { events },
+        })
+    }
+
+    /// Opens a view of a run that goes on. Dropping the session leaves the run as it is.
+    pub(super) fn open_view(
+        self: &Arc<Self>,
+        context: &CallContext,
+        which: &RunOrJob,
+        window: Option<TerminalSize>,
+    ) -> Result<Session> {
+        self.refuse_when_stopping()?;
+        let id = self.find_run(which)?;
+        let run = match self.runs.get(&id) {
+            Some(run) if !run.state().is_final() => run,
+            _ => return Err(finished(id.as_str(), self.snapshot(&id)?.state.as_str())),
+        };
+        self.journal.audit(&Audit::run(context, "attach", &run, json!({})))?;
+        isle_fail::pass(Point::AttachAudited);
+        let (signals, from_viewer) = mpsc::channel(SESSION_DEPTH);
+        let (to_viewer, events) = mpsc::channel(SESSION_DEPTH);
+        let terminal = run.terminal;
+        self.tasks.spawn(run.show(Arc::clone(self), window, from_viewer, to_viewer));
+        Ok(Session {
+            run_id: id,
+            terminal,
             input: SessionInput { signals },
             output: SessionOutput { events },
         })

@@ -314,6 +314,8 @@ impl Inner {
             terminal: None,
             input: Input::Null,
             patience: Patience::GoOn,
+            job: None,
+            lock: false,
         };
         self.start_run(context, plan).await
     }

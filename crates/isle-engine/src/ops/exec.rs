@@ -35,6 +35,8 @@ pub(super) struct Input {
     timeout: Option<Span>,
     /// Of each process, e.g. {"cpu": "10s", "memory": "64M"}.
     limits: Option<RunLimits>,
+    /// Run alone among runs with lock, in order.
+    lock: Option<bool>,
     /// Answer after this at the latest; the run goes on.
     wait: Option<Span>,
     /// Output in the answer, e.g. "8K".
@@ -62,6 +64,7 @@ impl Operation for Exec {
             user: input.user,
             timeout: input.timeout,
             limits: input.limits,
+            lock: input.lock,
             wait: input.wait,
             output_limit: input.output_limit,
         };

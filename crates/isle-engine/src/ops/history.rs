@@ -92,6 +92,7 @@ impl Operation for History {
         let filter = RunFilter {
             sandbox: input.sandbox.map(|name| name.to_string()),
             state: input.state.map(|state| state.as_str().to_owned()),
+            kind: None,
             limit: if context.door == Door::Mcp { limit.min(100) } else { limit },
             before: input.before.map(|id| id.to_string()),
         };

@@ -146,6 +146,7 @@ pub(super) struct RunArguments {
     pub(super) user: Option<User>,
     pub(super) timeout: Option<Span>,
     pub(super) limits: Option<RunLimits>,
+    pub(super) lock: Option<bool>,
     pub(super) wait: Option<Span>,
     pub(super) output_limit: Option<ByteSize>,
 }
@@ -161,6 +162,8 @@ impl RunArguments {
         let budget = answer_budget(self.output_limit.map(|limit| (limit, context)), &inner.config);
         let plan = Plan {
             kind: self.kind,
+            job: None,
+            lock: self.lock.unwrap_or(false),
             place: self.place,
             program: self.program,
             cwd: self.cwd.as_deref().map(GuestPath::parse_absolute).transpose()?,

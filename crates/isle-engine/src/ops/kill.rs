@@ -10,7 +10,7 @@ use crate::context::CallContext;
 use crate::engine::Engine;
 use crate::error::{Code, Error, Result};
 use crate::run::{KillRequest, finished, parse_signal};
-use crate::values::RunId;
+use crate::values::{RunId, RunOrJob};
 
 /// Lines and bytes of output in the answer.
 const LAST_LINES: usize = 20;
@@ -21,7 +21,7 @@ pub(super) struct Kill;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
-    run_id: RunId,
+    run_id: RunOrJob,
     /// Send only this, e.g. "INT"; default TERM, 5s, then KILL to all.
     #[serde(default, deserialize_with = "word_or_number")]
     signal: Option<String>,
@@ -70,9 +70,10 @@ impl Operation for Kill {
                     .next("force always means KILL; give one of the two"));
             }
         };
-        let Some(run) = engine.inner.runs.get(&input.run_id) else {
-            let stored = engine.inner.snapshot(&input.run_id)?;
-            return Err(finished(input.run_id.as_str(), stored.state.as_str()));
+        let run_id = engine.inner.find_run(&input.run_id)?;
+        let Some(run) = engine.inner.runs.get(&run_id) else {
+            let stored = engine.inner.snapshot(&run_id)?;
+            return Err(finished(run_id.as_str(), stored.state.as_str()));
         };
         run.kill(&context, request).await?;
         let snapshot = engine.inner.snapshot_of(&run);
@@ -82,7 +83,7 @@ impl Operation for Kill {
             exit_code: snapshot.exit_code,
             signal: snapshot.signal,
             last_output: last.last_lines(LAST_LINES, LAST_BYTES).text,
-            run_id: input.run_id,
+            run_id,
         })
     }
 }

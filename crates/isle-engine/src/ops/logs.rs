@@ -10,10 +10,10 @@ use crate::engine::Engine;
 use crate::error::{Code, Error, Result};
 use crate::run::output::{KeptOutput, OutputPage};
 use crate::run::{Run, answer_budget};
-use crate::values::{ByteSize, RunId, Span};
+use crate::values::{ByteSize, RunId, RunOrJob, Span};
 
 /// Lines shown when the call says nothing.
-const LINES: u32 = 50;
+const LINES: i64 = 50;
 /// The longest one call may wait.
 const LONGEST: Span = Span::seconds(300);
 
@@ -22,11 +22,11 @@ pub(super) struct Logs;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
-    run_id: RunId,
+    run_id: RunOrJob,
     /// Default both.
     stream: Option<StreamChoice>,
-    /// Last lines, default 50; 0 is all that fits.
-    tail: Option<u32>,
+    /// Last lines, default 50; 0 or less is all that fits.
+    tail: Option<i64>,
     /// Page from this byte instead (one stream).
     offset: Option<u64>,
     /// Bytes of a page.
@@ -99,6 +99,7 @@ impl Operation for Logs {
             (None, true) => StreamChoice::Stdout,
             (None, false) => StreamChoice::Both,
         };
+        let run_id = engine.inner.find_run(&input.run_id)?;
         if let Some(wait) = input.wait {
             let Some(offset) = input.offset else {
                 return Err(Error::new(Code::InvalidArgument, "wait is given without offset")
@@ -108,7 +109,7 @@ impl Operation for Logs {
                 return Err(Error::new(Code::InvalidArgument, format!("{wait} is longer than {LONGEST}"))
                     .next("wait at most 300s; call again while the run goes on"));
             }
-            if let Some(run) = engine.inner.runs.get(&input.run_id) {
+            if let Some(run) = engine.inner.runs.get(&run_id) {
                 let more = |run: &Run| {
                     let (stdout, stderr) = run.totals();
                     offset < if stream == StreamChoice::Stderr { stderr } else { stdout }
@@ -116,7 +117,7 @@ impl Operation for Logs {
                 run.wait_for_output(&context, wait.0, more).await?;
             }
         }
-        let snapshot = engine.inner.snapshot(&input.run_id)?;
+        let snapshot = engine.inner.snapshot(&run_id)?;
         let config = &engine.inner.config;
         let budget = match input.limit {
             Some(limit) => answer_budget(Some((ByteSize(limit.saturating_mul(2)), &context)), config),
@@ -134,7 +135,7 @@ impl Operation for Logs {
                 let lost = page.offset.saturating_sub(asked);
                 (page, lost)
             } else {
-                let lines = usize::try_from(input.tail.unwrap_or(LINES)).unwrap_or(usize::MAX);
+                let lines = usize::try_from(input.tail.unwrap_or(LINES).max(0)).unwrap_or(usize::MAX);
                 (kept.last_lines(lines, budget), 0)
             };
             let OutputPage { text, offset, next } = page;
@@ -144,7 +145,7 @@ impl Operation for Logs {
             state: snapshot.state,
             stdout: (stream != StreamChoice::Stderr).then(|| show(&snapshot.stdout, for_stdout)),
             stderr: (stream != StreamChoice::Stdout).then(|| show(&snapshot.stderr, for_stderr)),
-            run_id: input.run_id,
+            run_id,
         })
     }
 }

@@ -25,6 +25,7 @@ mod health;
 mod history;
 mod inputs;
 mod install;
+mod jobs;
 mod kill;
 mod list;
 mod list_files;
@@ -35,6 +36,7 @@ mod reset;
 mod rich;
 mod run;
 mod run_code;
+mod run_commands;
 mod runtimes;
 pub mod shapes;
 mod stat_file;
@@ -256,6 +258,10 @@ fn standard() -> Vec<Entry> {
         Entry::of::<validate::Validate>(),
         Entry::of::<install::Install>(),
         Entry::of::<reset::Reset>(),
+        Entry::of::<jobs::StartJob>(),
+        Entry::of::<jobs::ListJobs>(),
+        Entry::of::<jobs::WriteJob>(),
+        Entry::of::<run_commands::RunCommands>(),
         Entry::of::<stat_file::StatFile>(),
         Entry::of::<remove_file::RemoveFile>(),
         Entry::of::<audit::Audit>(),

@@ -128,6 +128,7 @@ impl Operation for RunOnce {
             user: input.user,
             timeout: input.timeout,
             limits: input.limits,
+            lock: None,
             wait: input.wait,
             output_limit: input.output_limit,
         };

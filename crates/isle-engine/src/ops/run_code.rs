@@ -33,6 +33,7 @@ pub(super) struct Input {
     user: Option<User>,
     timeout: Option<Span>,
     limits: Option<RunLimits>,
+    lock: Option<bool>,
     wait: Option<Span>,
     output_limit: Option<ByteSize>,
     /// Shell only: no cd, no redirects, no paths.
@@ -78,6 +79,7 @@ impl Operation for RunCode {
             user: input.user,
             timeout: input.timeout,
             limits: input.limits,
+            lock: input.lock,
             wait: input.wait,
             output_limit: input.output_limit,
         };

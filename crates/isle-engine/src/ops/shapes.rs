@@ -232,6 +232,66 @@ pub struct RunResult {
     /// The exception that ended code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<CodeError>,
+    /// Of several commands: how each ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commands: Vec<CommandRecord>,
+}
+
+/// Where one of several commands is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum CommandState {
+    /// Those before it go on.
+    Waiting,
+    /// Going on.
+    Running,
+    /// Ended with status 0.
+    Completed,
+    /// Ended with another status, or could not start.
+    Failed,
+    /// Ended by a signal, by `kill`, or because the time of the run was up.
+    Killed,
+    /// An earlier one failed, or the run ended before.
+    NotRun,
+    /// The sandbox died; whether it ran is not known.
+    Lost,
+}
+
+/// One of several commands of a run. Its part of the output is at these offsets of the run's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct CommandRecord {
+    /// The command.
+    pub command: String,
+    /// Where it is in its life.
+    pub state: CommandState,
+    /// Whether its failure is none of the run's.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub allow_failure: bool,
+    /// Exit status.
+    pub exit_code: Option<i32>,
+    /// Signal that ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// Wall-clock time.
+    pub duration_ms: u64,
+    /// Where its standard output begins; pass it as offset, and the bytes as limit, to `logs`.
+    pub stdout_offset: u64,
+    /// Bytes of it.
+    pub stdout_bytes: u64,
+    /// Where its standard error begins.
+    pub stderr_offset: u64,
+    /// Bytes of it.
+    pub stderr_bytes: u64,
+    /// Why it could not be started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands the field by reference")]
+fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 /// A limit that a run ran into.

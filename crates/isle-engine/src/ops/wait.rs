@@ -9,7 +9,7 @@ use crate::context::CallContext;
 use crate::engine::Engine;
 use crate::error::{Code, Error, Result};
 use crate::run::{OnCancel, answer_budget};
-use crate::values::{RunId, Span};
+use crate::values::{RunOrJob, Span};
 
 /// The longest one call may wait.
 const LONGEST: Span = Span::seconds(300);
@@ -19,7 +19,7 @@ pub(super) struct Wait;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
-    run_id: RunId,
+    run_id: RunOrJob,
     /// At most 300s; default 45s.
     timeout: Option<Span>,
 }
@@ -41,9 +41,10 @@ impl Operation for Wait {
             return Err(Error::new(Code::InvalidArgument, format!("{timeout} is longer than {LONGEST}"))
                 .next("wait at most 300s; call again while the run goes on"));
         }
-        if let Some(run) = engine.inner.runs.get(&input.run_id) {
+        let run_id = engine.inner.find_run(&input.run_id)?;
+        if let Some(run) = engine.inner.runs.get(&run_id) {
             run.wait(&context, timeout.0, OnCancel::Leave).await?;
         }
-        Ok(engine.inner.snapshot(&input.run_id)?.result(answer_budget(None, &engine.inner.config)))
+        Ok(engine.inner.snapshot(&run_id)?.result(answer_budget(None, &engine.inner.config)))
     }
 }

@@ -12,6 +12,7 @@ use crate::context::CallContext;
 use crate::error::{Code, Error, Result};
 use crate::run::wait::OnCancel;
 
+const SIGHUP: i32 = 1;
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 /// How long a run has between the polite signal and the end of its tree.
@@ -85,6 +86,18 @@ impl Run {
             return Err(already_ended(self));
         }
         match request {
+            KillRequest::Signal(signal) if self.is_queued() && signal != SIGKILL => {
+                return Err(Error::new(Code::Busy, format!("the run {} waits for its turn", self.id))
+                    .next("signal it when it has started, or leave `signal` out to end it"));
+            }
+            _ if self.is_queued() => {
+                self.intend(Ending::Killed);
+                self.wait(context, GRACE, OnCancel::Leave).await?;
+                // Its turn may have come in that moment.
+                if !self.state().is_final() {
+                    end_tree(self).await;
+                }
+            }
             KillRequest::Politely => {
                 self.intend(Ending::Killed);
                 // It may have ended meanwhile, or not have begun; either shows in a moment.
@@ -92,6 +105,10 @@ impl Run {
                     && error.code != Code::RunFinished
                 {
                     return Err(error);
+                }
+                if self.terminal {
+                    // What ends a shell at a terminal is not TERM but the end of the line.
+                    self.send(SIGHUP).await.ok();
                 }
                 self.wait(context, GRACE, OnCancel::Leave).await?;
                 if !self.state().is_final() {
@@ -110,12 +127,17 @@ impl Run {
     async fn send(&self, signal: i32) -> Result<()> {
         match self.sandbox.agent()?.signal(self.id.as_str(), signal, false).await? {
             Reply::Failed(failure) => Err(file_error(&failure, "the run")),
-            Reply::Done | Reply::Stat(_) | Reply::Listing(_) | Reply::Found(_) | Reply::Written(_) => Ok(()),
+            Reply::Done
+            | Reply::Stat(_)
+            | Reply::Listing(_)
+            | Reply::Found(_)
+            | Reply::Written(_)
+            | Reply::Taken(_) => Ok(()),
         }
     }
 }
 
-fn already_ended(run: &Run) -> Error {
+pub(super) fn already_ended(run: &Run) -> Error {
     finished(run.id.as_str(), run.state().as_str())
 }
 

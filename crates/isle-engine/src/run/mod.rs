@@ -1,9 +1,11 @@
 //! Runs: one command each, from its record before the start to its record after the end. The
 //! verbs have files of their own; here is what a run is while it lives.
 
+mod commands;
 mod environment;
 pub(crate) mod events;
 mod follow;
+mod input;
 mod kill;
 mod limits;
 mod outcome;
@@ -16,32 +18,39 @@ mod report;
 mod result;
 mod runs;
 mod start;
+mod turn;
+mod view;
 mod wait;
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::error::Error;
-use crate::ops::shapes::{LimitHit, RunState, ViolationShape};
+use crate::ops::shapes::{CommandRecord, LimitHit, RunState, ViolationShape};
 use crate::sandbox::Sandbox;
-use crate::values::{ByteSize, ContextName, RunId, SandboxName, Span};
+use crate::values::{ByteSize, ContextName, JobName, RunId, SandboxName, Span};
 use events::{EventLog, Happened, StreamName};
 use output::{KeptOutput, OutputBuffer};
+use view::Viewers;
 
+pub(crate) use commands::CommandText;
 pub use environment::SecretNames;
 pub(crate) use environment::{check_environment, looks_secret, steers_loader};
 pub(crate) use kill::{KillRequest, finished, parse_signal};
 pub(crate) use outcome::lost_note;
 pub use own_limits::RunLimits;
-pub(crate) use plan::{CodeSource, Input, Kept, Patience, Place, Plan, Program, RunKind, Runner};
+pub(crate) use plan::{
+    CodeSource, Input, Kept, Patience, Place, Plan, PlannedCommand, Program, RunKind, Runner, Simple,
+};
 pub(crate) use program::{Language, language_of};
 pub(crate) use pump::{Job, SESSION_DEPTH};
 pub(crate) use report::CodeOutcome;
 pub(crate) use result::{Held, RunSnapshot, answer_budget};
 pub(crate) use runs::Runs;
+pub(crate) use turn::NEVER_RAN;
 pub(crate) use wait::OnCancel;
 
 /// Why a run was ended from outside, if it was.
@@ -91,6 +100,8 @@ pub(crate) struct Finish {
     pub(crate) error: Option<Error>,
     /// What code gave back beside its output.
     pub(crate) code: Option<Arc<CodeOutcome>>,
+    /// Of several commands: how each ended.
+    pub(crate) commands: Vec<CommandRecord>,
 }
 
 /// A run that is going on, or ended a moment ago.
@@ -107,8 +118,21 @@ pub(crate) struct Run {
     pub(crate) limits: RunLimits,
     /// Something to say about how it was called.
     pub(crate) advice: Option<String>,
+    /// Its name among the jobs of its sandbox.
+    pub(crate) job: Option<JobName>,
+    /// Whether it has a terminal.
+    pub(crate) terminal: bool,
+    /// Whether it runs alone among those of its sandbox that ask for it.
+    pub(crate) locked: bool,
+    /// The commands it consists of, when there are several.
+    pub(crate) commands: Vec<CommandText>,
     started: Instant,
+    /// Whether it waits for its turn.
+    queued: AtomicBool,
     ending: AtomicU8,
+    /// Somebody wants it to end.
+    unwanted: Notify,
+    viewers: Mutex<Viewers>,
     context: OnceLock<ContextName>,
     live: Mutex<Live>,
     /// Set once, at the end.
@@ -124,6 +148,8 @@ struct Live {
     log: EventLog,
     /// What an interpreter reports, as it arrives.
     report: Vec<u8>,
+    /// Ends of commands, as they arrive.
+    steps: Vec<isle_wire::StepEnd>,
 }
 
 impl Run {
@@ -146,14 +172,22 @@ impl Run {
             timeout,
             limits: RunLimits::default(),
             advice: None,
+            job: None,
+            terminal: false,
+            locked: false,
+            commands: Vec::new(),
             started: Instant::now(),
+            queued: AtomicBool::new(false),
             ending: AtomicU8::new(Ending::Own as u8),
+            unwanted: Notify::new(),
+            viewers: Mutex::default(),
             context: OnceLock::new(),
             live: Mutex::new(Live {
                 stdout: OutputBuffer::new(cap),
                 stderr: OutputBuffer::new(cap),
                 log: EventLog::default(),
                 report: Vec::new(),
+                steps: Vec::new(),
             }),
             finish: watch::Sender::new(None),
             newest: watch::Sender::new(0),
@@ -167,12 +201,13 @@ impl Run {
     /// Says why it is being ended from outside. The first reason stays.
     pub(crate) fn intend(&self, ending: Ending) {
         self.ending
-            .compare_exchange(Ending::Own as u8, ending as u8, Ordering::AcqRel, Ordering::Acquire)
+            .compare_exchange(Ending::Own as u8, ending as u8, Ordering::SeqCst, Ordering::SeqCst)
             .ok();
+        self.unwanted.notify_waiters();
     }
 
     pub(crate) fn ending(&self) -> Ending {
-        let value = self.ending.load(Ordering::Acquire);
+        let value = self.ending.load(Ordering::SeqCst);
         Ending::ALL.into_iter().find(|ending| *ending as u8 == value).unwrap_or(Ending::Own)
     }
 
@@ -182,7 +217,13 @@ impl Run {
     }
 
     pub(crate) fn state(&self) -> RunState {
-        self.finish.borrow().as_ref().map_or(RunState::Running, |finish| finish.state)
+        let going_on = || if self.is_queued() { RunState::Queued } else { RunState::Running };
+        self.finish.borrow().as_ref().map_or_else(going_on, |finish| finish.state)
+    }
+
+    /// Whether it waits for its turn.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.queued.load(Ordering::SeqCst)
     }
 
     pub(crate) fn elapsed_ms(&self) -> u64 {

@@ -107,6 +107,7 @@ fn ended_finish(run: &Run, ended: &Ended, happenings: Happenings) -> Finish {
         note: (!notes.is_empty()).then(|| notes.join("; ")),
         error: None,
         code: None,
+        commands: Vec::new(),
     }
 }
 
@@ -181,6 +182,7 @@ fn unknown(run: &Run, state: RunState) -> Finish {
         note: None,
         error: None,
         code: None,
+        commands: Vec::new(),
     }
 }
 

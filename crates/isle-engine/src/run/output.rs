@@ -171,7 +171,12 @@ impl KeptOutput {
             let start = offset.clamp(tail_start, self.total);
             (start, &self.tail[usize::try_from(start - tail_start).unwrap_or(usize::MAX)..])
         };
-        let window = &bytes[..border_before(bytes, limit.max(4))];
+        // A page is never longer than asked for, unless not even one character would fit.
+        let end = match border_before(bytes, limit) {
+            0 => border_before(bytes, limit.max(4)),
+            end => end,
+        };
+        let window = &bytes[..end];
         let taken = take_front(window, budget);
         OutputPage { text: taken.text, offset: start, next: start + taken.raw as u64 }
     }
@@ -353,6 +358,15 @@ mod tests {
             offset = page.next;
         }
         assert_eq!(all, text);
+    }
+
+    #[test]
+    fn a_page_is_no_longer_than_asked_for_unless_a_character_is() {
+        let kept = buffer(100, &["ab€cd".as_bytes()]);
+        assert_eq!(kept.page(0, 1, 100).text, "a");
+        assert_eq!(kept.page(0, 4, 100).text, "ab");
+        assert_eq!(kept.page(2, 1, 100).text, "€c");
+        assert_eq!(kept.page(5, 1, 100).text, "c");
     }
 
     #[test]

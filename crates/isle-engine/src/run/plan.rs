@@ -6,12 +6,14 @@ use bytes::Bytes;
 use isle_wire::{GuestUser, TerminalSize};
 use tokio::sync::mpsc;
 
-use super::RunLimits;
+use super::input::too_old;
 use super::program::Language;
+use super::{CommandText, RunLimits};
 use crate::agent::ExecSignal;
 use crate::engine::SessionEvent;
-use crate::sandbox::{OneShotGuard, Settings};
-use crate::values::{ContextName, GuestPath, SandboxName, Span};
+use crate::error::Result;
+use crate::sandbox::{OneShotGuard, Sandbox, Settings};
+use crate::values::{ContextName, GuestPath, JobName, SandboxName, Span};
 
 /// Which call made a run, for its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +28,10 @@ pub(crate) enum RunKind {
     Validate,
     /// Packages being installed.
     Install,
+    /// A command nobody waits for.
+    Job,
+    /// Several commands in a row.
+    Commands,
 }
 
 impl RunKind {
@@ -36,6 +42,8 @@ impl RunKind {
             Self::Session => "session",
             Self::Validate => "validate",
             Self::Install => "install",
+            Self::Job => "job",
+            Self::Commands => "run_commands",
         }
     }
 
@@ -46,6 +54,8 @@ impl RunKind {
             "session" => Self::Session,
             "validate" => Self::Validate,
             "install" => Self::Install,
+            "job" => Self::Job,
+            "run_commands" => Self::Commands,
             _ => Self::Exec,
         }
     }
@@ -112,6 +122,13 @@ pub(crate) enum Program {
         /// Whether the variables of the sandbox reach it.
         variables: bool,
     },
+    /// Several commands, one after the other.
+    Commands {
+        /// Which, in order.
+        commands: Vec<PlannedCommand>,
+        /// Go on after one that failed.
+        continue_on_error: bool,
+    },
 }
 
 /// A program an operation makes use of.
@@ -138,6 +155,38 @@ impl Runner {
     }
 }
 
+/// One of several commands.
+#[derive(Debug, Clone)]
+pub(crate) struct PlannedCommand {
+    /// Shell text, or program and arguments.
+    pub(crate) program: Simple,
+    /// Working directory; that of the run when `None`.
+    pub(crate) cwd: Option<GuestPath>,
+    /// Variables beside those of the run.
+    pub(crate) env: Vec<(String, String)>,
+    /// Its failure is none of the run's.
+    pub(crate) allow_failure: bool,
+}
+
+/// A command without a language.
+#[derive(Debug, Clone)]
+pub(crate) enum Simple {
+    /// Shell text.
+    Shell(String),
+    /// Program and arguments.
+    Argv(Vec<String>),
+}
+
+impl Simple {
+    /// As its record shows it.
+    pub(crate) fn display(&self) -> String {
+        match self {
+            Self::Shell(text) => shortened(text),
+            Self::Argv(argv) => shortened(&in_one_line(argv)),
+        }
+    }
+}
+
 /// Where code comes from.
 #[derive(Debug, Clone)]
 pub(crate) enum CodeSource {
@@ -154,6 +203,8 @@ pub(crate) enum Input {
     Null,
     /// These bytes, then the end.
     Bytes(Bytes),
+    /// These bytes, and whatever anybody sends later.
+    Kept(Bytes),
     /// An interactive caller.
     Live {
         /// What the caller sends.
@@ -176,6 +227,10 @@ pub(crate) enum Patience {
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) kind: RunKind,
+    /// Its name among the jobs of its sandbox.
+    pub(crate) job: Option<JobName>,
+    /// Whether it takes its turn among those of its sandbox that ask for it.
+    pub(crate) lock: bool,
     pub(crate) place: Place,
     pub(crate) program: Program,
     pub(crate) cwd: Option<GuestPath>,
@@ -189,24 +244,67 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// Every variable the caller gave, for the run and for single commands of it.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = &(String, String)> {
+        let commands = match &self.program {
+            Program::Commands { commands, .. } => commands.as_slice(),
+            Program::Shell(_) | Program::Argv(_) | Program::Code { .. } | Program::Tool { .. } => &[],
+        };
+        self.env.iter().chain(commands.iter().flat_map(|command| &command.env))
+    }
+
     /// The command as its record shows it.
     pub(crate) fn display(&self) -> String {
         let text = match &self.program {
             Program::Shell(text) => text.clone(),
             Program::Tool { shown, .. } => shown.clone(),
-            Program::Argv(argv) => argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
+            Program::Argv(argv) => in_one_line(argv),
+            Program::Commands { commands, .. } => {
+                commands.iter().map(|command| command.program.display()).collect::<Vec<_>>().join("\n")
+            }
             Program::Code { source: CodeSource::Text(code), .. } => code.clone(),
             Program::Code { source: CodeSource::File(path), args, .. } => std::iter::once(path.as_str())
                 .chain(args.iter().map(String::as_str))
                 .collect::<Vec<_>>()
                 .join(" "),
         };
-        const LONGEST: usize = 4000;
-        match text.char_indices().nth(LONGEST) {
-            None => text,
-            Some((end, _)) => format!("{}…", &text[..end]),
-        }
+        shortened(&text)
     }
+}
+
+impl Plan {
+    /// The commands it consists of, when there are several.
+    pub(super) fn command_texts(&self) -> Vec<CommandText> {
+        let Program::Commands { commands, .. } = &self.program else { return Vec::new() };
+        let text = |command: &PlannedCommand| CommandText {
+            command: command.program.display(),
+            allow_failure: command.allow_failure,
+        };
+        commands.iter().map(text).collect()
+    }
+
+    /// Refuses what the agent of a sandbox made by an earlier version cannot do.
+    pub(super) fn check_agent(&self, sandbox: &Sandbox) -> Result<()> {
+        let needs = match (&self.program, &self.input) {
+            (Program::Commands { .. }, _) => "run several commands in one run",
+            (_, Input::Kept(_)) => "keep the input of a job open",
+            _ => return Ok(()),
+        };
+        if sandbox.agent()?.keeps_jobs() { Ok(()) } else { Err(too_old(needs)) }
+    }
+}
+
+/// A command as it fits into a record.
+fn shortened(text: &str) -> String {
+    const LONGEST: usize = 4000;
+    match text.char_indices().nth(LONGEST) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+fn in_one_line(argv: &[String]) -> String {
+    argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
 /// A word as a shell would need it.

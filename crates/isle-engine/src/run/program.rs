@@ -6,7 +6,7 @@ use isle_wire::{CodeLanguage, GuestUser};
 use minicbor::bytes::ByteVec;
 
 use super::own_limits::RunLimits;
-use super::plan::{CodeSource, Input, Patience, Place, Plan, Program};
+use super::plan::{CodeSource, Input, Patience, Place, Plan, Program, Simple};
 use crate::agent::FileToWrite;
 use crate::error::{Code, Error, Result};
 use crate::sandbox::Sandbox;
@@ -143,6 +143,8 @@ pub(super) struct Resolved {
     pub(super) language: Option<Language>,
     /// Code for an interpreter the agent keeps; `argv` is then the interpreter alone.
     pub(super) code: Option<KeptCode>,
+    /// Several commands, in order; there is no `argv` then.
+    pub(super) steps: Vec<Vec<ByteVec>>,
 }
 
 /// Code for an interpreter the agent keeps.
@@ -163,6 +165,7 @@ pub(super) async fn resolve(sandbox: &Sandbox, plan: &Plan, run: &RunId) -> Resu
             remove_after: None,
             language: None,
             code: None,
+            steps: Vec::new(),
         }),
         Program::Tool { runner, arguments, .. } => {
             let (what, candidates) = runner.names();
@@ -175,13 +178,36 @@ pub(super) async fn resolve(sandbox: &Sandbox, plan: &Plan, run: &RunId) -> Resu
                 remove_after: None,
                 language: None,
                 code: None,
+                steps: Vec::new(),
+            })
+        }
+        Program::Commands { commands, .. } => {
+            let shell = shell_in(sandbox).await?;
+            let mut steps = Vec::with_capacity(commands.len());
+            for (number, command) in (1..).zip(commands) {
+                steps.push(match &command.program {
+                    Simple::Argv(argv) => argv.iter().map(|word| word.clone().into_bytes().into()).collect(),
+                    Simple::Shell(text) if text.len() > LONGEST_ARGUMENT => {
+                        let message = format!("command {number} is longer than {LONGEST_ARGUMENT} bytes");
+                        return Err(Error::new(Code::TooLarge, message)
+                            .next("write it to a file with write_files and run that"));
+                    }
+                    Simple::Shell(text) => {
+                        words(vec![shell.clone(), b"-c".to_vec(), text.clone().into_bytes()])
+                    }
+                });
+            }
+            Ok(Resolved {
+                argv: Vec::new(),
+                named: "the commands".into(),
+                remove_after: None,
+                language: None,
+                code: None,
+                steps,
             })
         }
         Program::Shell(text) => {
-            let shell = match find(sandbox, Language::Shell).await? {
-                Some(shell) => shell,
-                None => b"/bin/sh".to_vec(),
-            };
+            let shell = shell_in(sandbox).await?;
             let mut argv = vec![shell];
             let remove_after = if text.len() > LONGEST_ARGUMENT {
                 let path = place(sandbox, plan.user, run, "sh", text).await?;
@@ -197,6 +223,7 @@ pub(super) async fn resolve(sandbox: &Sandbox, plan: &Plan, run: &RunId) -> Resu
                 remove_after,
                 language: None,
                 code: None,
+                steps: Vec::new(),
             })
         }
         Program::Code { language, source, args, restricted, context } => {
@@ -259,6 +286,7 @@ pub(super) async fn resolve(sandbox: &Sandbox, plan: &Plan, run: &RunId) -> Resu
                 remove_after,
                 language: Some(language),
                 code: None,
+                steps: Vec::new(),
             })
         }
     }
@@ -347,6 +375,7 @@ async fn keep(
         remove_after,
         language: Some(language),
         code: Some(code),
+        steps: Vec::new(),
     })
 }
 
@@ -382,6 +411,11 @@ impl Language {
         let (name, candidates) = self.candidates();
         no_interpreter(sandbox, name, candidates)
     }
+}
+
+/// The shell that runs command lines.
+async fn shell_in(sandbox: &Sandbox) -> Result<Vec<u8>> {
+    Ok(find(sandbox, Language::Shell).await?.unwrap_or_else(|| b"/bin/sh".to_vec()))
 }
 
 async fn find(sandbox: &Sandbox, language: Language) -> Result<Option<Vec<u8>>> {

@@ -16,12 +16,12 @@ use super::events::StreamName;
 use super::limits::{Counters, Happenings};
 use super::outcome::{End, classify};
 use super::program::Language;
-use super::{Ending, Run, report};
+use super::{Ending, Finish, Run, report};
 use crate::agent::{ExecInput, broken, forward_input, gone};
 use crate::engine::{Inner, SessionEvent};
 use crate::error::Error;
 use crate::pipeline::{self, Unrecorded, Validated};
-use crate::sandbox::OneShotGuard;
+use crate::sandbox::{Entered, OneShotGuard};
 use crate::values::GuestPath;
 
 /// Chunks an interactive caller may be behind before the command has to wait for it.
@@ -51,6 +51,8 @@ pub(crate) struct Job {
     pub(crate) language: Option<Language>,
     pub(crate) remove_after: Option<(GuestPath, isle_wire::GuestUser)>,
     pub(crate) guard: Option<Arc<OneShotGuard>>,
+    /// Its place before the lock of its sandbox, when it asked for that.
+    pub(crate) entered: Option<Entered>,
 }
 
 /// An interactive caller.
@@ -74,8 +76,16 @@ impl Job {
             language,
             remove_after,
             guard,
+            entered,
         } = self;
         let sandbox = Arc::clone(&run.sandbox);
+        let turn = match entered {
+            None => None,
+            Some(entered) => match run.take_turn(&inner, entered).await {
+                Ok(turn) => Some(turn),
+                Err(finish) => return never_begun(&inner, &run, passage, *finish).await,
+            },
+        };
         let sent = match request {
             Some(request) => match write_message(&mut stream, &request).await {
                 Ok(()) => isle_fail::fail(Point::ExecSent).map_err(FrameError::Io),
@@ -85,7 +95,12 @@ impl Job {
         };
         // A run in a named sandbox outlives the engine, unless somebody interactive is attached.
         let outlives = guard.is_none() && caller.is_none();
-        if sent.is_ok() && outlives && matches!(input, ExecInput::Null) {
+        let silent = match &input {
+            ExecInput::Null => true,
+            ExecInput::Kept(bytes) => bytes.is_empty(),
+            ExecInput::Bytes(_) | ExecInput::Live { .. } => false,
+        };
+        if sent.is_ok() && outlives && silent {
             // Nothing follows, and said now it needs no message of its own at the end.
             stream.shutdown().await.ok();
         }
@@ -126,6 +141,7 @@ impl Job {
             finish.note =
                 Some(finish.note.map_or_else(|| advice.clone(), |note| format!("{note}; {advice}")));
         }
+        run.complete_commands(&mut finish);
 
         let executed = passage.executed(finish);
         let signed = pipeline::sign(executed);
@@ -137,6 +153,8 @@ impl Job {
         sandbox.run_ends();
         run.publish(finish);
         inner.runs.ended(&run);
+        // The next may begin: nothing of this one is left.
+        drop(turn);
         isle_fail::pass(Point::ExecTold);
         // A one-shot takes its files and its agent with it.
         let one_shot = guard.is_some();
@@ -162,6 +180,21 @@ impl Job {
                 isle_fail::pass(Point::ExecForgotten);
             }
         }
+    }
+}
+
+/// Records the end of a run whose turn never came.
+async fn never_begun(inner: &Inner, run: &Arc<Run>, passage: Validated, mut finish: Finish) {
+    run.complete_commands(&mut finish);
+    let masked = pipeline::mask(pipeline::sign(passage.executed(finish)));
+    let audited = pipeline::audit(masked, &inner.journal, run).insist(&inner.journal, run).await;
+    let (finish, unrecorded) = audited.into_parts();
+    run.sandbox.run_ends();
+    run.publish(finish);
+    inner.runs.ended(run);
+    inner.journal.run_ended();
+    if let Some(unrecorded) = unrecorded {
+        record_later(inner, run, &unrecorded).await;
     }
 }
 
@@ -292,6 +325,7 @@ async fn receive<R: AsyncRead + Unpin>(stream: &mut R, run: &Run, caller: Option
                     }
                 }
                 Ok(ExecEvent::Skipped(skipped)) => run.note_gap(skipped.stdout, skipped.stderr),
+                Ok(ExecEvent::Step(step)) => run.note_step(step),
                 Ok(ExecEvent::Ended(ended)) => return End::Ended(ended),
                 Ok(ExecEvent::Failed(failure)) => return End::Failed(failure),
                 Err(error) => return End::Broken(broken(error)),

@@ -13,9 +13,9 @@ use crate::context::{CallContext, Door};
 use crate::engine::{EngineConfig, Inner};
 use crate::error::{Code, Error, Result};
 use crate::journal::state_from;
-use crate::ops::shapes::{LimitHit, RunResult, RunState, ViolationShape};
+use crate::ops::shapes::{CommandRecord, LimitHit, RunResult, RunState, ViolationShape};
 use crate::sandbox::Sandbox;
-use crate::values::{ByteSize, RunId, SandboxName};
+use crate::values::{ByteSize, RunId, RunOrJob, SandboxName};
 
 /// Bytes of output, as JSON, in an answer a model reads.
 const ANSWER: usize = 24_000;
@@ -69,6 +69,7 @@ pub(crate) struct RunSnapshot {
     pub(crate) stdout: KeptOutput,
     pub(crate) stderr: KeptOutput,
     pub(crate) code: Option<Arc<CodeOutcome>>,
+    pub(crate) commands: Vec<CommandRecord>,
 }
 
 impl RunSnapshot {
@@ -101,6 +102,7 @@ impl RunSnapshot {
             violations: self.violations,
             limits_hit: self.limits_hit,
             note: self.note,
+            commands: self.commands,
             run_id: self.id,
         }
     }
@@ -125,7 +127,7 @@ impl Inner {
         let base = RunSnapshot {
             id: run.id.clone(),
             sandbox: run.sandbox_name().clone(),
-            state: RunState::Running,
+            state: if run.is_queued() { RunState::Queued } else { RunState::Running },
             exit_code: None,
             signal: None,
             duration_ms: run.elapsed_ms(),
@@ -136,6 +138,7 @@ impl Inner {
             stdout,
             stderr,
             code: None,
+            commands: run.command_records(),
         };
         match finish {
             None => base,
@@ -148,6 +151,7 @@ impl Inner {
                 limits_hit: finish.limits_hit.clone(),
                 note: finish.note.clone(),
                 code: finish.code.clone(),
+                commands: finish.commands.clone(),
                 ..base
             },
         }
@@ -179,7 +183,28 @@ fn stored_snapshot(id: &RunId, row: RunRow, stdout: KeptOutput, stderr: KeptOutp
         stdout,
         stderr,
         code: None,
+        commands: serde_json::from_value(row.commands).unwrap_or_default(),
     })
+}
+
+impl Inner {
+    /// The id of a run that is named by it or by its job.
+    pub(crate) fn find_run(&self, which: &RunOrJob) -> Result<RunId> {
+        let (sandbox, job) = match which {
+            RunOrJob::Run(id) => return Ok(id.clone()),
+            RunOrJob::Job { sandbox, job } => (sandbox, job),
+        };
+        let named = self.journal.jobs_named(job)?;
+        if let Some((_, id)) = named.iter().find(|(name, _)| name == sandbox.as_str()) {
+            return id.parse();
+        }
+        let error = Error::new(Code::JobNotFound, format!("the sandbox {sandbox} has no job {job}"));
+        let error = match named.first() {
+            Some((other, _)) => error.next(format!("the sandbox {other} has one: say `{other}:{job}`")),
+            None => error,
+        };
+        Err(error.next("`list_jobs` shows the jobs there are; start_job starts one"))
+    }
 }
 
 pub(crate) fn no_such_run(id: &RunId) -> Error {

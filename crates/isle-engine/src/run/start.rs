@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use isle_fail::Point;
 use isle_store::wall_clock_ms;
-use isle_wire::{CodeRequest, ExecRequest, OnHangup, Request, StdinMode, Stream};
+use isle_wire::{CodeRequest, ExecRequest, OnHangup, Request, StdinMode, Step, StepsRequest, Stream};
+use minicbor::bytes::ByteVec;
 use serde_json::json;
 
 use super::Run;
 use super::environment::environment;
-use super::plan::{Input, Patience, Place, Plan, Program};
+use super::plan::{Input, Patience, Place, Plan, PlannedCommand, Program};
 use super::program::{KeptCode, Resolved, resolve};
 use super::pump::{Caller, Job};
 use crate::agent::{ExecInput, FileToWrite};
@@ -21,7 +22,7 @@ use crate::error::{Code, Error, Result};
 use crate::failpoint;
 use crate::journal::{Actor, Audit};
 use crate::pipeline;
-use crate::sandbox::{OneShotGuard, Sandbox};
+use crate::sandbox::{Entered, OneShotGuard, Sandbox};
 use crate::values::{GuestPath, RunId, WORKSPACE};
 use crate::variables::Set;
 
@@ -63,6 +64,10 @@ impl Inner {
         );
         run.limits = plan.limits;
         run.advice = passage.take_advice();
+        run.job.clone_from(&plan.job);
+        run.terminal = plan.terminal.is_some();
+        run.locked = plan.lock;
+        run.commands = plan.command_texts();
         let run = Arc::new(run);
         let variables = match &plan.program {
             Program::Tool { variables: false, .. } => Set::default(),
@@ -72,18 +77,23 @@ impl Inner {
         let env: Vec<(String, String)> = own.chain(plan.env.iter().cloned()).collect();
         let request = self.request(&run, &plan, &env, ready.resolved.argv);
         run.set_context(ready.resolved.code.as_ref().and_then(|code| code.context.clone()));
-        let request = match ready.resolved.code {
-            None => Request::Exec(request),
-            Some(code) => {
+        let request = match (ready.resolved.code, &plan.program) {
+            (Some(code), _) => {
                 // A context that is there already has its variables, and may have changed them.
                 let given = if code.context.is_some() { &plan.env } else { &env };
-                Request::Code(code_request(
-                    *request,
-                    given,
-                    plan.cwd.is_some(),
-                    code,
-                    &run.sandbox.spec.limits,
-                ))
+                let limits = &run.sandbox.spec.limits;
+                Request::Code(code_request(*request, given, plan.cwd.is_some(), code, limits))
+            }
+            (None, Program::Commands { commands, continue_on_error }) => {
+                let steps = steps(&run, &plan, &env, commands, ready.resolved.steps);
+                Request::Steps(Box::new(StepsRequest {
+                    exec: *request,
+                    steps,
+                    continue_on_error: *continue_on_error,
+                }))
+            }
+            (None, Program::Shell(_) | Program::Argv(_) | Program::Code { .. } | Program::Tool { .. }) => {
+                Request::Exec(request)
             }
         };
         let (input, caller) = match (plan.input, plan.patience) {
@@ -92,6 +102,10 @@ impl Inner {
                 (exec_input(input), Some(Caller { events, cancelled: context.cancelled.clone() }))
             }
         };
+        let entered = plan.lock.then(|| run.sandbox.lane.enter());
+        if matches!(entered, Some(Entered::Later(_))) {
+            run.queue();
+        }
         // From the record to the task that owns the run there is no await: nothing can fall between.
         self.journal.begin_run(&run, &Actor::of(context))?;
         isle_fail::pass(Point::ExecRecorded);
@@ -109,6 +123,7 @@ impl Inner {
             language: ready.resolved.language,
             remove_after: ready.resolved.remove_after.map(|path| (path, plan.user)),
             guard: ready.guard,
+            entered,
         };
         self.tasks.spawn(job.run());
         Ok(run)
@@ -171,14 +186,12 @@ impl Inner {
         run: &Run,
         plan: &Plan,
         env: &[(String, String)],
-        argv: Vec<minicbor::bytes::ByteVec>,
+        argv: Vec<ByteVec>,
     ) -> Box<ExecRequest> {
-        let cwd = plan.cwd.as_ref().map_or_else(|| WORKSPACE.to_owned(), GuestPath::absolute);
-        let below_workspace =
-            cwd.strip_prefix(WORKSPACE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        let (cwd, make_cwd) = directory(plan.cwd.as_ref());
         let stdin = match &plan.input {
             Input::Null | Input::Live { stdin: false, .. } => StdinMode::Null,
-            Input::Bytes(_) | Input::Live { stdin: true, .. } => StdinMode::Stream,
+            Input::Bytes(_) | Input::Kept(_) | Input::Live { stdin: true, .. } => StdinMode::Stream,
         };
         let on_hangup = match (&plan.patience, run.sandbox.spec.lifetime) {
             (Patience::GoOn, Lifetime::Named) => OnHangup::Continue,
@@ -188,8 +201,8 @@ impl Inner {
             run: run.id.as_str().to_owned(),
             argv,
             env: environment(run.sandbox_name(), plan.user, plan.terminal.is_some(), env),
-            cwd: cwd.into_bytes().into(),
-            make_cwd: below_workspace,
+            cwd,
+            make_cwd,
             user: plan.user,
             stdin,
             terminal: plan.terminal,
@@ -197,9 +210,35 @@ impl Inner {
             retain: self.config.output_cap.0,
             limits: plan.limits.to_wire(),
             forget: run.sandbox.take_forgettable(),
+            keep_input: matches!(plan.input, Input::Kept(_)),
             timeout_ms: plan.timeout.map(|timeout| u64::try_from(timeout.0.as_millis()).unwrap_or(u64::MAX)),
         })
     }
+}
+
+/// A working directory as the agent takes it, and whether it is made when it is missing.
+fn directory(cwd: Option<&GuestPath>) -> (ByteVec, bool) {
+    let cwd = cwd.map_or_else(|| WORKSPACE.to_owned(), GuestPath::absolute);
+    let below_workspace =
+        cwd.strip_prefix(WORKSPACE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    (cwd.into_bytes().into(), below_workspace)
+}
+
+/// Several commands as the agent takes them.
+fn steps(
+    run: &Run,
+    plan: &Plan,
+    env: &[(String, String)],
+    commands: &[PlannedCommand],
+    argvs: Vec<Vec<ByteVec>>,
+) -> Vec<Step> {
+    let step = |(command, argv): (&PlannedCommand, Vec<ByteVec>)| {
+        let (cwd, make_cwd) = directory(command.cwd.as_ref().or(plan.cwd.as_ref()));
+        let extra = [env, &command.env].concat();
+        let env = environment(run.sandbox_name(), plan.user, false, &extra);
+        Step { argv, env, cwd, make_cwd, may_fail: command.allow_failure }
+    };
+    commands.iter().zip(argvs).map(step).collect()
 }
 
 /// Memory below which nothing is kept ready.
@@ -226,6 +265,7 @@ fn code_request(
 
 async fn open_in(sandbox: &Sandbox, plan: &Plan, id: &RunId) -> Result<(Resolved, Stream)> {
     plan.limits.check_in(sandbox)?;
+    plan.check_agent(sandbox)?;
     let resolved = resolve(sandbox, plan, id).await?;
     let stream = sandbox.agent()?.open().await?;
     Ok((resolved, stream))
@@ -240,6 +280,7 @@ fn exec_input(input: Input) -> ExecInput {
     match input {
         Input::Null => ExecInput::Null,
         Input::Bytes(bytes) => ExecInput::Bytes(bytes),
+        Input::Kept(bytes) => ExecInput::Kept(bytes),
         Input::Live { signals, stdin } => ExecInput::Live { signals, stdin },
     }
 }

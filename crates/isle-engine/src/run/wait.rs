@@ -89,6 +89,9 @@ impl Run {
         let elapsed_seconds = began.elapsed().as_secs_f64();
         let message = match self.last_line() {
             Some(line) => line,
+            None if self.is_queued() => {
+                format!("waiting for its turn for {elapsed_seconds:.0} s: another run has the lock")
+            }
             None => format!("running for {elapsed_seconds:.0} s, no output yet"),
         };
         beats(Beat { elapsed_seconds, message });
@@ -101,7 +104,10 @@ impl Run {
     ) -> Result<()> {
         if on_cancel == OnCancel::Kill {
             self.intend(Ending::Cancelled);
-            end_tree(self).await;
+            // Who waits for its turn has heard it and leaves the line.
+            if !self.is_queued() {
+                end_tree(self).await;
+            }
             // Ending a tree is quick; a caller who no longer waits need not be kept longer than this.
             tokio::time::timeout(LAST_WORDS, finish.wait_for(Option::is_some)).await.ok();
         }

@@ -4,6 +4,7 @@
 mod choose;
 mod destroy;
 mod fleet;
+mod lane;
 mod make;
 mod one_shot;
 
@@ -22,6 +23,7 @@ use crate::values::{RunId, SandboxId, SandboxName};
 
 pub(crate) use choose::offers;
 pub(crate) use fleet::Fleet;
+pub(crate) use lane::{Entered, Lane, Turn};
 pub(crate) use make::{Made, Settings};
 pub(crate) use one_shot::OneShotGuard;
 use one_shot::OneShotShared;
@@ -88,6 +90,8 @@ pub(crate) struct Sandbox {
     pub(crate) created_at_ms: i64,
     /// Programs already looked up in it.
     pub(crate) programs: Arc<Programs>,
+    /// Who asks for it runs alone among those who ask.
+    pub(crate) lane: Arc<Lane>,
     state: AtomicU8,
     agent: OnceLock<AgentClient>,
     containment: OnceLock<Containment>,
@@ -126,6 +130,7 @@ impl Sandbox {
             backend,
             created_at_ms,
             programs: Arc::default(),
+            lane: Arc::default(),
             state: AtomicU8::new(SandboxState::Creating as u8),
             agent: OnceLock::new(),
             containment: OnceLock::new(),

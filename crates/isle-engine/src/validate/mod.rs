@@ -131,6 +131,8 @@ impl Inner {
             terminal: None,
             input: Input::Bytes(Bytes::copy_from_slice(code.as_bytes())),
             patience: Patience::GoOn,
+            job: None,
+            lock: false,
         };
         let run = self.start_run(context, plan).await?;
         run.wait(context, TIME.0 * 2, OnCancel::Kill).await?;

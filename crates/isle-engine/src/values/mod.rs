@@ -9,7 +9,7 @@ mod size;
 
 pub use duration::Span;
 pub use ids::{RunId, SandboxId};
-pub use name::{ContextName, SandboxName};
+pub use name::{ContextName, JobName, RunOrJob, SandboxName};
 pub use path::{GuestPath, HostPath, Place, WORKSPACE};
 pub use size::ByteSize;
 

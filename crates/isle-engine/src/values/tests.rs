@@ -78,3 +78,25 @@ fn ids_are_fresh_sorted_by_time_and_read_back() {
         "an id can stand where a name is due"
     );
 }
+
+#[test]
+fn a_run_is_named_by_its_id_or_by_its_job() {
+    let id = RunId::fresh();
+    assert_eq!(id.as_str().parse::<RunOrJob>().unwrap(), RunOrJob::Run(id));
+    for (text, shown) in [("web", "default:web"), ("box:web", "box:web"), ("a.b:c_d-1", "a.b:c_d-1")] {
+        assert_eq!(text.parse::<RunOrJob>().unwrap().to_string(), shown);
+    }
+    for wrong in ["", ":", "a:", ":a", "a:b:c", "run_x", "../a", "a b", "box:run_x"] {
+        let error = wrong.parse::<RunOrJob>().unwrap_err();
+        assert_eq!(error.code, Code::InvalidArgument, "{wrong:?}");
+        assert!(!error.next_steps.is_empty());
+    }
+}
+
+#[test]
+fn the_name_of_a_job_cannot_be_taken_for_the_id_of_a_run() {
+    assert!("web-1.log".parse::<JobName>().is_ok());
+    for wrong in ["", "run_web", "-a", "a:b", "a/b", &"x".repeat(64)] {
+        assert_eq!(wrong.parse::<JobName>().unwrap_err().code, Code::InvalidName, "{wrong:?}");
+    }
+}

@@ -140,7 +140,11 @@ impl Place {
                 Err(_) => Reply::Failed(failure(FailureKind::NotFound, "remove")),
             },
             Request::List(_) => Reply::Failed(failure(FailureKind::Other, "list")),
-            Request::Code(_) | Request::Contexts | Request::Context(_) => {
+            Request::Code(_)
+            | Request::Contexts
+            | Request::Context(_)
+            | Request::Steps(_)
+            | Request::Input(_) => {
                 panic!("an agent of the first generation does not know this request")
             }
             Request::Shutdown => return self.die(),

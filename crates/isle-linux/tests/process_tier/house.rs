@@ -133,6 +133,7 @@ impl Guest {
 
     pub fn request(argv: &[&str]) -> ExecRequest {
         ExecRequest {
+            keep_input: false,
             run: format!("run-{}", NUMBER.fetch_add(1, Ordering::Relaxed)),
             argv: argv.iter().map(|word| word.as_bytes().to_vec().into()).collect(),
             env: ["PATH=/usr/bin:/bin", "HOME=/home/sandbox"]

@@ -8,14 +8,15 @@ use bytes::Bytes;
 use isle_engine::backend::Tier;
 use isle_engine::engine::{Command, OneShot, OpenExec, RunLimits, Target};
 use isle_engine::ops::shapes::RunResult;
-use isle_engine::values::{ByteSize, GuestPath, RunId, SandboxName, Span};
+use isle_engine::values::{ByteSize, GuestPath, RunId, RunOrJob, SandboxName, Span};
 use isle_engine::{Code, Error, Result};
 use isle_wire::TerminalSize;
 use serde::{Deserialize, Serialize};
 
 use crate::routes::parse_user;
 
-/// What to run, and where: the client's first message. Exactly one of `command`, `argv`, `code`.
+/// What to run, and where: the client's first message. Exactly one of `command`, `argv`, `code`; none of
+/// them to look at a run that goes on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttachRequest {
@@ -64,6 +65,22 @@ pub enum AttachTarget {
     Sandbox(SandboxName),
     /// In a fresh one that is gone afterwards.
     OneShot(OneShotSpec),
+    /// Nothing is run: this run, named by its id or its job, is looked at and written to.
+    Run(RunOrJob),
+}
+
+/// What a first message asks for.
+#[derive(Debug, Clone)]
+pub(crate) enum Opening {
+    /// A command of its own.
+    Command(Box<OpenExec>),
+    /// A view of a run that goes on.
+    View {
+        /// Which.
+        run: RunOrJob,
+        /// The viewer's window.
+        window: Option<TerminalSize>,
+    },
 }
 
 /// A sandbox for one command; what is absent is the configured default.
@@ -155,6 +172,13 @@ pub enum ServerMessage<'a> {
     Started {
         /// The run it is recorded as.
         run_id: &'a RunId,
+        /// Whether it has a terminal.
+        terminal: bool,
+    },
+    /// Output is missing here.
+    Lost {
+        /// How much.
+        bytes: u64,
     },
     /// It is over. Last message.
     Ended {
@@ -170,7 +194,15 @@ pub enum ServerMessage<'a> {
 
 impl AttachRequest {
     /// Checks what serde could not.
-    pub(crate) fn into_open(self) -> Result<OpenExec> {
+    pub(crate) fn into_open(self) -> Result<Opening> {
+        if let AttachTarget::Run(run) = self.target {
+            let bare = Self { target: AttachTarget::Run(run.clone()), terminal: None, stdin: false, ..self };
+            if bare != Self::looking_at(run.clone()) {
+                return Err(Error::new(Code::InvalidArgument, "a run that goes on takes no other settings")
+                    .next("give `target`, `terminal` and `stdin` only"));
+            }
+            return Ok(Opening::View { run, window: self.terminal.map(TerminalSize::from) });
+        }
         let command = match (self.command, self.argv, self.code) {
             (Some(text), None, None) => Command::Shell(text),
             (None, Some(argv), None) => Command::Argv(argv),
@@ -186,8 +218,11 @@ impl AttachRequest {
         let target = match self.target {
             AttachTarget::Sandbox(name) => Target::Named(name),
             AttachTarget::OneShot(spec) => Target::OneShot(spec.into_one_shot()?),
+            AttachTarget::Run(_) => {
+                return Err(Error::internal("a run that goes on is no place for another"));
+            }
         };
-        Ok(OpenExec {
+        Ok(Opening::Command(Box::new(OpenExec {
             target,
             command,
             cwd: self.cwd.as_deref().map(GuestPath::parse_absolute).transpose()?,
@@ -198,7 +233,24 @@ impl AttachRequest {
             allow_downgrade: self.allow_downgrade,
             terminal: self.terminal.map(TerminalSize::from),
             stdin: self.stdin,
-        })
+        })))
+    }
+
+    fn looking_at(run: RunOrJob) -> Self {
+        Self {
+            target: AttachTarget::Run(run),
+            command: None,
+            argv: None,
+            code: None,
+            cwd: None,
+            env: BTreeMap::new(),
+            user: None,
+            timeout: None,
+            limits: RunLimits::default(),
+            allow_downgrade: false,
+            terminal: None,
+            stdin: false,
+        }
     }
 }
 
@@ -245,7 +297,26 @@ mod tests {
 
     fn open(value: Value) -> Result<OpenExec> {
         let request: AttachRequest = serde_json::from_value(value).map_err(Error::internal)?;
-        request.into_open()
+        match request.into_open()? {
+            Opening::Command(command) => Ok(*command),
+            Opening::View { run, .. } => Err(Error::internal(format!("a view of {run}"))),
+        }
+    }
+
+    #[test]
+    fn a_run_that_goes_on_is_only_looked_at() {
+        let open = |value: Value| serde_json::from_value::<AttachRequest>(value).unwrap().into_open();
+        let opening = open(json!({
+            "target": {"run": "box:web"}, "terminal": {"rows": 3, "columns": 4}, "stdin": true
+        }));
+        let Ok(Opening::View { run, window }) = opening else { panic!("no view") };
+        assert_eq!(run.to_string(), "box:web");
+        assert_eq!(window, Some(TerminalSize { rows: 3, columns: 4 }));
+        for more in [json!({"argv": ["a"]}), json!({"env": {"A": "1"}}), json!({"user": "root"})] {
+            let mut request = json!({"target": {"run": "box:web"}});
+            request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            assert_eq!(open(request).unwrap_err().code, Code::InvalidArgument, "{more}");
+        }
     }
 
     #[test]

@@ -13,6 +13,11 @@
 //! `{"event": "error", "error": {…}}`; then it closes. When the client goes away first, the
 //! command's whole tree is ended.
 //!
+//! With `{"target": {"run": "box:web"}, "terminal": {…}}` nothing is run: the client looks at a run
+//! that goes on, from the last of its output on, and may write to it. Any number may look at once. A
+//! client that goes away leaves the run as it is; one that reads too slowly is told
+//! `{"event": "lost", "bytes": n}` in place of what it missed.
+//!
 //! Both directions wait for their reader. While a command does not read its input the server does
 //! not read the socket, so a signal sent behind unread input waits too; the operation `kill` with
 //! the run's id does not.

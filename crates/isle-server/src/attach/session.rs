@@ -18,7 +18,7 @@ use isle_engine::{CallContext, Code, Error, Result, strict_json};
 use tokio::time::Instant;
 
 use crate::app::{Peer, Shared};
-use crate::attach::messages::{AttachRequest, ClientMessage, ServerMessage, StdinEnd};
+use crate::attach::messages::{AttachRequest, ClientMessage, Opening, ServerMessage, StdinEnd};
 use crate::reply::{self, Reply};
 
 /// Files of a one-shot travel in the first message, so it may be larger than those that follow.
@@ -92,12 +92,21 @@ async fn converse(
     sink: &mut Sink,
     stream: &mut SplitStream<WebSocket>,
 ) -> Result<()> {
-    let request = first_message(stream).await?.into_open()?;
-    let mut session: Session = shared.engine.open(context, request).await?;
-    say(sink, &ServerMessage::Started { run_id: &session.run_id }).await?;
+    let (mut session, without_end): (Session, _) = match first_message(stream).await?.into_open()? {
+        Opening::Command(request) => {
+            let ended = Error::internal("the command's output ended without its result");
+            (shared.engine.open(context, *request).await?, ended)
+        }
+        Opening::View { run, window } => {
+            let ended = Error::new(Code::DaemonUnavailable, "the daemon is going down; the run goes on")
+                .next("attach again in a moment: the next call starts the daemon");
+            (shared.engine.view(&context, &run, window)?, ended)
+        }
+    };
+    say(sink, &ServerMessage::Started { run_id: &session.run_id, terminal: session.terminal }).await?;
     let input = session.input.clone();
     tokio::select! {
-        ended = send_output(&mut session.output, sink) => ended,
+        ended = send_output(&mut session.output, sink, without_end) => ended,
         left = take_input(stream, &input) => left,
     }
 }
@@ -133,7 +142,7 @@ fn gone(message: &str) -> Error {
 }
 
 /// Output to the client, until the command ends.
-async fn send_output(output: &mut SessionOutput, sink: &mut Sink) -> Result<()> {
+async fn send_output(output: &mut SessionOutput, sink: &mut Sink, without_end: Error) -> Result<()> {
     let mut ping = tokio::time::interval_at(Instant::now() + PING_EVERY, PING_EVERY);
     loop {
         let event = {
@@ -152,7 +161,8 @@ async fn send_output(output: &mut SessionOutput, sink: &mut Sink) -> Result<()> 
             Some(SessionEvent::Ended(result)) => {
                 return say(sink, &ServerMessage::Ended { result: &result }).await;
             }
-            None => return Err(Error::internal("the command's output ended without its result")),
+            Some(SessionEvent::Lost(bytes)) => say(sink, &ServerMessage::Lost { bytes }).await?,
+            None => return Err(without_end),
         }
     }
 }

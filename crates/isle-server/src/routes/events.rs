@@ -14,7 +14,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{Response, StatusCode};
 use isle_engine::engine::{FollowFrom, RunEvent, RunEventKind};
-use isle_engine::values::RunId;
+use isle_engine::values::{RunId, RunOrJob};
 use isle_engine::{Code, Error, Result};
 use isle_mcp::Outlive;
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ pub(crate) async fn follow(State(shared): State<Arc<Shared>>, request: Request) 
 
 async fn followed(shared: &Shared, parts: &mut Parts) -> Result<Reply> {
     let mut texts = path_texts(parts).await?;
-    let run: RunId = texts.pop().map(|(_, value)| value).unwrap_or_default().parse()?;
+    let run: RunOrJob = texts.pop().map(|(_, value)| value).unwrap_or_default().parse()?;
     let mut after =
         parts.headers.get("last-event-id").map(|id| parse_position(id.to_str().unwrap_or_default()));
     let mut tail = None;
@@ -60,7 +60,7 @@ async fn followed(shared: &Shared, parts: &mut Parts) -> Result<Reply> {
         (Some(0) | None, Some(lines)) => FollowFrom::Tail(lines),
         (after, _) => FollowFrom::After(after.unwrap_or(0)),
     };
-    stream_of(shared, &run, from)
+    stream_of(shared, &shared.engine.find_run(&run)?, from)
 }
 
 fn parse_lines(text: &str) -> Result<usize> {

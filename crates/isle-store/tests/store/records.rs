@@ -153,13 +153,50 @@ fn a_run_ends_once() {
 }
 
 #[test]
+fn the_name_of_a_job_is_taken_while_it_is_open_and_means_the_newest() {
+    let (_directory, store) = fresh();
+    let job = |id: &str, sandbox: &str, state: &str| RunRow {
+        kind: "job".into(),
+        job: Some("web".into()),
+        state: state.into(),
+        locked: true,
+        terminal: true,
+        commands: json!([{"command": "a"}]),
+        ..run(id, sandbox)
+    };
+    store.begin_run(&job("r1", "a", "queued")).unwrap();
+    let read = store.run("r1").unwrap().unwrap();
+    assert_eq!(read, job("r1", "a", "queued"));
+    for state in ["queued", "running"] {
+        assert!(matches!(store.begin_run(&job("r2", "a", state)), Err(StoreError::JobTaken { .. })));
+    }
+    store.begin_run(&job("r3", "b", "running")).unwrap();
+    store.start_run("r1").unwrap();
+    assert_eq!(store.run("r1").unwrap().unwrap().state, "running");
+    assert!(matches!(store.start_run("r1"), Err(StoreError::RunNotFound { .. })), "it starts once");
+    store.finish_run("r1", &end("killed"), &entry("job", "a")).unwrap();
+    assert_eq!(store.run("r1").unwrap().unwrap().commands, json!([{"command": "a"}]), "left as it was");
+    store.begin_run(&job("r4", "a", "running")).unwrap();
+    let ended = RunEnd { commands: json!([{"command": "b"}]), ..end("completed") };
+    store.finish_run("r4", &ended, &entry("job", "a")).unwrap();
+    assert_eq!(store.run("r4").unwrap().unwrap().commands, json!([{"command": "b"}]));
+    let named = store.jobs_named("web").unwrap();
+    assert_eq!(named, [("a".to_owned(), "r4".to_owned()), ("b".to_owned(), "r3".to_owned())]);
+    assert!(store.jobs_named("other").unwrap().is_empty());
+    store.begin_run(&run("r5", "a")).unwrap();
+    let jobs = store.runs(&RunFilter { kind: Some("job".into()), ..RunFilter::default() }).unwrap();
+    let ids: Vec<&str> = jobs.iter().map(|row| row.id.as_str()).collect();
+    assert_eq!(ids, ["r4", "r3", "r1"]);
+}
+
+#[test]
 fn bad_run_records_are_refused() {
     let (_directory, store) = fresh();
     store.begin_run(&run("r1", "default")).unwrap();
     assert!(matches!(store.begin_run(&run("r1", "default")), Err(StoreError::DuplicateId { .. })));
     let odd = RunRow { state: "done".into(), ..run("r2", "default") };
     assert!(matches!(store.begin_run(&odd), Err(StoreError::UnknownWord { .. })));
-    let odd = RunRow { kind: "job".into(), ..run("r2", "default") };
+    let odd = RunRow { kind: "task".into(), ..run("r2", "default") };
     assert!(matches!(store.begin_run(&odd), Err(StoreError::UnknownWord { .. })));
     for state in ["running", "queued", "done"] {
         let refused = store.finish_run("r1", &end(state), &entry("exec", "default"));

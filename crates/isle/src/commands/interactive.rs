@@ -14,7 +14,7 @@ use crate::arguments::CommandArguments;
 use crate::config::{Settings, Value, check_variable};
 use crate::daemon;
 use crate::places::cannot;
-use crate::session::{Mode, Session, stdin_is_wanted, window};
+use crate::session::{Mode, Role, Session, stdin_is_wanted, window};
 
 /// Size of a terminal when nobody knows better.
 const USUAL_WINDOW: Terminal = Terminal { rows: 24, columns: 80 };
@@ -68,7 +68,7 @@ pub(super) async fn open(context: &Context, settings: &Settings, request: Attach
     let (writer, reader) =
         daemon::reach(&places, &endpoint, user_file, async |endpoint| request.open(endpoint).await).await?;
     let mode = if request.terminal.is_some() { Mode::Terminal } else { Mode::Pipes };
-    Ok(Session { writer, reader, mode, form: context.form, stdin: request.stdin })
+    Ok(Session { writer, reader, mode, form: context.form, stdin: request.stdin, role: Role::Owner })
 }
 
 /// `NAME=VALUE`, or `NAME` for this shell's own value.

@@ -1,6 +1,8 @@
 //! One file per command. Each gets a [`Context`] and gives the exit code of the program.
 
+mod attach;
 mod audit;
+mod batch;
 mod call;
 mod code;
 mod completions;
@@ -14,6 +16,7 @@ mod fields;
 mod history;
 mod install;
 mod interactive;
+mod job;
 mod kill;
 mod logs;
 mod ls;
@@ -68,8 +71,10 @@ pub(crate) fn main() -> ExitCode {
     let Arguments { global, command } = Arguments::parse();
     let form = if global.json { Form::Json } else { Form::Human };
     let context = Context { global, form };
-    let runs_a_command =
-        matches!(command, Command::Run(_) | Command::Exec(_) | Command::Code(_) | Command::Shell(_));
+    let runs_a_command = matches!(
+        command,
+        Command::Run(_) | Command::Exec(_) | Command::Code(_) | Command::Shell(_) | Command::Batch(_)
+    );
     match dispatch(&context, command) {
         Ok(code) => code,
         Err(error) => {
@@ -90,6 +95,9 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Validate(arguments) => block_on(validate::validate(context, arguments)),
         Command::Install(arguments) => block_on(install::install(context, arguments)),
         Command::Reset(arguments) => block_on(reset::reset(context, arguments)),
+        Command::Batch(arguments) => block_on(batch::batch(context, arguments)),
+        Command::Job(arguments) => block_on(job::job(context, arguments)),
+        Command::Attach(arguments) => block_on(attach::attach(context, arguments)),
         Command::Ls => block_on(ls::ls(context)),
         Command::Status(arguments) => block_on(status::status(context, arguments)),
         Command::Rm(arguments) => block_on(rm::rm(context, arguments)),

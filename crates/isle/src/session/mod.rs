@@ -2,6 +2,7 @@
 //! in a sandbox on the other. `isle run`, `isle exec` and `isle shell` differ only in what they ask for.
 
 mod input;
+mod leave;
 mod outcome;
 mod signals;
 mod sink;
@@ -12,9 +13,10 @@ use std::process::ExitCode;
 use isle_client::{AttachEvent, AttachReader, AttachWriter, Result};
 use isle_engine::ops::shapes::RunResult;
 
-use crate::output::{Form, print_json};
+use crate::output::{Form, print_json, say};
 use input::Stdin;
 pub(crate) use input::stdin_is_wanted;
+use leave::{LeaveKeys, Typed};
 
 pub(crate) use outcome::{code_of, exit_code_of_error, report};
 use signals::{Arrived, Signals};
@@ -31,6 +33,18 @@ pub(crate) enum Mode {
     Terminal,
 }
 
+/// Whose command it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Ours: it ends with us.
+    Owner,
+    /// Somebody's: we look at it, and leave.
+    Viewer {
+        /// What it is called.
+        job: String,
+    },
+}
+
 /// An open command and how it is shown.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -40,6 +54,7 @@ pub(crate) struct Session {
     pub(crate) form: Form,
     /// Whether this process's standard input is sent.
     pub(crate) stdin: bool,
+    pub(crate) role: Role,
 }
 
 impl Session {
@@ -55,6 +70,12 @@ impl Session {
         match ended? {
             Ended::Result(result) => Ok(self.finish(&result)),
             Ended::Abandoned(code) => Ok(ExitCode::from(code)),
+            Ended::Left => {
+                if let (Role::Viewer { job }, Form::Human) = (&self.role, self.form) {
+                    say(&format!("\nisle: left {job}; it goes on. `isle attach {job}` comes back to it"));
+                }
+                Ok(ExitCode::SUCCESS)
+            }
         }
     }
 
@@ -72,6 +93,8 @@ impl Session {
         let mut stdin = if self.stdin { Some(Stdin::start()?) } else { None };
         let mut sink = Sink::default();
         let mut passed_on = Vec::new();
+        let mut keys = LeaveKeys::default();
+        let looks_on = self.role != Role::Owner;
         loop {
             tokio::select! {
                 biased;
@@ -81,6 +104,7 @@ impl Session {
                             self.writer.resize(size).await.ok();
                         }
                     }
+                    Arrived::Signal(signal) if looks_on && signals::asks_to_end(signal) => return Ok(Ended::Left),
                     // The second Ctrl-C means now: letting go of the connection ends the whole tree.
                     Arrived::Signal(signal) if signals::asks_to_end(signal) && passed_on.contains(&signal) => {
                         return Ok(Ended::Abandoned(u8::try_from(128 + signal).unwrap_or(255)));
@@ -97,6 +121,9 @@ impl Session {
                 }
                 event = self.reader.next(), if !sink.is_busy() => match event? {
                     AttachEvent::Started { .. } => {}
+                    AttachEvent::Lost(bytes) => {
+                        say(&format!("\risle: {bytes} bytes were not kept and are missing here\r"));
+                    }
                     AttachEvent::Stdout(bytes) if self.form == Form::Human => {
                         if sink.write(Channel::Stdout, bytes).is_err() {
                             return Ok(Ended::Abandoned(128 + 13));
@@ -112,6 +139,18 @@ impl Session {
                     AttachEvent::Ended(result) => return Ok(Ended::Result(result)),
                 },
                 chunk = Stdin::next(stdin.as_mut()), if stdin.is_some() => match chunk {
+                    Some(chunk) if looks_on && self.mode == Mode::Terminal => {
+                        let (typed, leaves) = match keys.take(&chunk) {
+                            Typed::On(typed) => (typed, false),
+                            Typed::Leave(typed) => (typed, true),
+                        };
+                        if !typed.is_empty() && self.writer.stdin(&typed).await.is_err() {
+                            stdin = None;
+                        }
+                        if leaves {
+                            return Ok(Ended::Left);
+                        }
+                    }
                     Some(chunk) => {
                         if self.writer.stdin(&chunk).await.is_err() {
                             stdin = None;
@@ -131,4 +170,6 @@ enum Ended {
     Result(Box<RunResult>),
     /// We let go first, with this exit code.
     Abandoned(u8),
+    /// We left, and it goes on.
+    Left,
 }

@@ -28,6 +28,21 @@ fn the_help_of_the_other_commands_is_short() {
 }
 
 #[test]
+fn the_help_of_jobs_is_short() {
+    let home = Home::new();
+    let all = [
+        home.transcript(&["batch", "-h"]),
+        home.transcript(&["job", "-h"]),
+        home.transcript(&["job", "start", "-h"]),
+        home.transcript(&["job", "ls", "-h"]),
+        home.transcript(&["job", "write", "-h"]),
+        home.transcript(&["job", "stop", "-h"]),
+        home.transcript(&["attach", "-h"]),
+    ];
+    insta::assert_snapshot!(all.join("\n"));
+}
+
+#[test]
 fn there_are_completions_for_every_shell() {
     let home = Home::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {

@@ -49,7 +49,10 @@ fn a_run_is_reached_by_its_own_id_only() {
             assert!(matches!(answer.status, 400 | 404), "{guess} {action}: {}", answer.text());
             let answer = answer.json();
             let code = proper(&answer["error"])["code"].as_str().unwrap();
-            assert!(["RUN_NOT_FOUND", "INVALID_ARGUMENT"].contains(&code), "{guess} {action}: {code}");
+            assert!(
+                ["RUN_NOT_FOUND", "JOB_NOT_FOUND", "INVALID_ARGUMENT"].contains(&code),
+                "{guess} {action}: {code}"
+            );
             assert!(!answer.to_string().contains("from here"));
         }
     }

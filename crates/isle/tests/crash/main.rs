@@ -9,6 +9,7 @@ mod drain;
 mod harness;
 mod idle;
 mod in_flight;
+mod jobs;
 mod parts;
 mod state;
 mod storms;

@@ -51,7 +51,9 @@ fn a_wait_longer_than_allowed_and_runs_that_never_were_are_refused() {
         let body = (method == "POST").then(|| json!({}));
         let error = daemon.refused(method, &format!("/v1/runs/{stranger}/{path}"), body.as_ref());
         assert_eq!(error["code"], "RUN_NOT_FOUND", "{path}");
-        let error = daemon.refused(method, &format!("/v1/runs/nonsense/{path}"), body.as_ref());
+        let error = daemon.refused(method, &format!("/v1/runs/no%20name/{path}"), body.as_ref());
         assert_eq!(error["code"], "INVALID_ARGUMENT", "{path}");
+        let error = daemon.refused(method, &format!("/v1/runs/box:nobody/{path}"), body.as_ref());
+        assert_eq!(error["code"], "JOB_NOT_FOUND", "{path}");
     }
 }

@@ -4,10 +4,12 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
 mod access;
+mod attach;
 mod bad_input;
 mod code;
 mod code_results;
 mod code_stateless;
+mod commands;
 mod contexts;
 mod copy;
 mod deny;
@@ -23,7 +25,9 @@ mod install;
 mod jobs;
 mod lifecycle;
 mod limits;
+mod lock;
 mod mcp;
+mod named_jobs;
 mod output;
 mod paths;
 mod records;

@@ -11,14 +11,14 @@ use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 
 use crate::harness::{TestDaemon, Watchdog, until};
 
-struct Terminal {
+pub(crate) struct Terminal {
     master: File,
     slave: File,
     seen: Arc<Mutex<String>>,
 }
 
 impl Terminal {
-    fn open(rows: u16, columns: u16) -> Self {
+    pub(crate) fn open(rows: u16, columns: u16) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
@@ -36,13 +36,13 @@ impl Terminal {
         terminal
     }
 
-    fn resize(&self, rows: u16, columns: u16) {
+    pub(crate) fn resize(&self, rows: u16, columns: u16) {
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&self.master, size).unwrap();
     }
 
     /// Runs the program with this as its controlling terminal.
-    fn run(&self, daemon: &TestDaemon, arguments: &[&str]) -> (Child, Watchdog) {
+    pub(crate) fn run(&self, daemon: &TestDaemon, arguments: &[&str]) -> (Child, Watchdog) {
         let mut command = Command::new("setsid");
         command.args(["--ctty", "--wait", env!("CARGO_BIN_EXE_isle")]).args(arguments);
         daemon.home().dress(&mut command);
@@ -52,11 +52,11 @@ impl Terminal {
         (child, watch)
     }
 
-    fn type_keys(&mut self, keys: &str) {
+    pub(crate) fn type_keys(&mut self, keys: &str) {
         self.master.write_all(keys.as_bytes()).unwrap();
     }
 
-    fn sees(&self, text: &str) {
+    pub(crate) fn sees(&self, text: &str) {
         until(&format!("the terminal shows {text:?}"), || self.seen.lock().unwrap().contains(text));
     }
 }

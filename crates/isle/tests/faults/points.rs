@@ -42,6 +42,7 @@ fn rehearse(scene: &Scene, ground: &mut Ground) -> BTreeMap<String, usize> {
     for name in ground.passed() {
         *counts.entry(name).or_default() += 1;
     }
+    (scene.settle)(ground);
     (scene.check)(ground, &told);
     ground.restart();
     ground.check(scene.keeps);
@@ -68,6 +69,7 @@ fn play(scene: &Scene, ground: &mut Ground, point: Point, action: Action, number
             ground.restart();
         }
     }
+    (scene.settle)(ground);
     ground.check(scene.keeps);
     (scene.check)(ground, &told);
     ground.clear();
@@ -123,6 +125,17 @@ fn a_fault_at_any_point_of_a_create_in_tier_process_leaves_a_whole_sandbox_or_no
 #[test]
 fn a_fault_at_any_point_of_an_exec_runs_it_once_or_not_at_all() {
     play_all(&scenes::EXEC);
+}
+
+#[test]
+fn a_fault_at_any_point_of_a_turn_runs_it_once_or_not_at_all_and_says_which() {
+    play_all(&scenes::TURN);
+}
+
+#[test]
+fn a_fault_while_a_job_is_written_to_or_looked_at_leaves_it_going_on() {
+    play_all(&scenes::INPUT);
+    play_all(&scenes::ATTACH);
 }
 
 #[test]

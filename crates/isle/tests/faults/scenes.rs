@@ -7,6 +7,7 @@ use isle_fail::Point;
 use serde_json::{Value, json};
 
 use crate::ground::{Ground, Told, assert_usable};
+use crate::harness::until;
 
 /// One operation.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub(crate) struct Scene {
     pub(crate) prepare: fn(&mut Ground),
     /// Calls it.
     pub(crate) act: fn(&Ground) -> Told,
+    /// Brings to its end what it leaves going on.
+    pub(crate) settle: fn(&Ground),
     /// Compares what was told with what is.
     pub(crate) check: fn(&Ground, &Told),
     /// What is passed last, maybe after the answer.
@@ -29,6 +32,9 @@ pub(crate) const SCENES: &[Scene] = &[
     CREATE,
     CREATE_PROCESS,
     EXEC,
+    TURN,
+    INPUT,
+    ATTACH,
     ONE_SHOT,
     ONE_SHOT_PROCESS,
     WRITE,
@@ -59,6 +65,7 @@ pub(crate) const CREATE: Scene = Scene {
     name: "create",
     prepare: Ground::cool_down,
     act: |ground| create(ground, json!({"sandbox": "box"})),
+    settle: |_| {},
     check: check_created,
     last: Point::CreateConfirmed,
     keeps: &[],
@@ -87,6 +94,7 @@ pub(crate) const EXEC: Scene = Scene {
         PLAYS.fetch_add(1, Ordering::Relaxed);
         ground.ask("POST /v1/sandboxes/box/exec", Some(&json!({"command": counted()})))
     },
+    settle: |_| {},
     check: |ground, told| {
         let runs = ground.daemon.get("/v1/runs?sandbox=box&limit=100");
         let runs: Vec<Value> = runs["runs"].as_array().unwrap().clone();
@@ -110,6 +118,116 @@ pub(crate) const EXEC: Scene = Scene {
     keeps: &[],
 };
 
+/// A run that has the lock until the file `go` is there.
+fn hold_the_lock(ground: &Ground) {
+    let holder = json!({"command": "while ! [ -e go ]; do sleep 0.02; done", "lock": true, "wait": "0s"});
+    ground.daemon.exec("box", holder);
+}
+
+pub(crate) const TURN: Scene = Scene {
+    name: "exec with lock",
+    prepare: hold_the_lock_and_count,
+    act: |ground| {
+        PLAYS.fetch_add(1, Ordering::Relaxed);
+        let body = json!({"command": counted(), "lock": true, "wait": "0s"});
+        let told = ground.ask("POST /v1/sandboxes/box/exec", Some(&body));
+        if let Told::Done(answer) = &told {
+            let run: Value = serde_json::from_str(answer).unwrap();
+            assert_eq!(run["state"], "queued", "{run}");
+        }
+        // Its turn comes; the daemon may die of it, or of the exec that brings it.
+        let _ = ground.ask("POST /v1/sandboxes/box/exec", Some(&json!({"command": "touch go"})));
+        told
+    },
+    settle: |ground| drop(ground.daemon.shell("box", "touch go")),
+    check: |ground, told| {
+        let open = |state: &str| ground.daemon.get(&format!("/v1/runs?state={state}"))["runs"].clone();
+        until("nothing waits and nothing runs", || {
+            open("queued") == json!([]) && open("running") == json!([])
+        });
+        let runs = ground.daemon.get("/v1/runs?sandbox=box&limit=100");
+        let runs: Vec<Value> = runs["runs"].as_array().unwrap().clone();
+        let counted: Vec<&Value> = runs.iter().filter(|run| run["command"] == counted()).collect();
+        let count = ground.daemon.shell("box", "cat count 2>/dev/null || true").lines().count();
+        assert!(counted.len() <= 1 && count <= 1, "it ran {count} times: {counted:?}");
+        assert!(!counted.is_empty() || !matches!(told, Told::Done(_)), "it was acknowledged and is lost");
+        if let Some(run) = counted.first() {
+            // Who is told that it never ran must be right, and so must who is told that it did.
+            assert!(run["state"] != "cancelled" || count == 0, "{run}: it ran");
+            assert!(run["state"] != "completed" || count == 1, "{run}: it did not run");
+        }
+    },
+    last: Point::ExecForgotten,
+    keeps: &[],
+};
+
+fn hold_the_lock_and_count(ground: &mut Ground) {
+    ground.daemon.shell("box", "rm -f go count");
+    hold_the_lock(ground);
+}
+
+/// A job that waits for input in the sandbox `box`.
+fn start_reader(ground: &mut Ground) {
+    ground.daemon.shell("box", "rm -f heard");
+    let reader =
+        json!({"name": "reader", "command": "while read x; do echo $x >> heard; done", "input": true});
+    ground.daemon.post("/v1/sandboxes/box/jobs", reader);
+}
+
+/// Whatever happened to whoever spoke to it, the job goes on and hears until its input ends.
+fn end_reader(ground: &Ground) {
+    let ended = ground.daemon.post("/v1/runs/box:reader/input", json!({"eof": true}));
+    assert_eq!(ended["ended"], true, "{ended}");
+    let ended = ground.daemon.post("/v1/runs/box:reader/wait", json!({"timeout": "60s"}));
+    assert_eq!(ended["state"], "completed", "{ended}");
+}
+
+pub(crate) const INPUT: Scene = Scene {
+    name: "write to a job",
+    prepare: start_reader,
+    act: |ground| ground.ask("POST /v1/runs/box:reader/input", Some(&json!({"text": "word\n"}))),
+    settle: end_reader,
+    check: |ground, told| {
+        let heard = ground.daemon.shell("box", "cat heard 2>/dev/null || true");
+        let lost = heard.is_empty() && !matches!(told, Told::Done(_));
+        assert!(lost || heard == "word\n", "never twice: {heard}");
+    },
+    last: Point::InputAudited,
+    keeps: &[],
+};
+
+/// Looks at the job for a moment, over the door a viewer comes through.
+fn look(ground: &Ground) -> Told {
+    ground.forget_passed();
+    let output = ground
+        .daemon
+        .isle(&["attach", "--json", "box:reader"])
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn();
+    let mut child = output.unwrap();
+    // It goes on looking until it is told not to, or the daemon dies of it.
+    until("it looks, or cannot", || {
+        ground.passed().iter().any(|name| name == Point::AttachAudited.name())
+            || ground.has_fired()
+            || child.try_wait().unwrap().is_some()
+    });
+    child.kill().ok();
+    child.wait().unwrap();
+    Told::Done(String::new())
+}
+
+pub(crate) const ATTACH: Scene = Scene {
+    name: "attach",
+    prepare: start_reader,
+    act: look,
+    settle: end_reader,
+    check: |_, _| {},
+    last: Point::AttachAudited,
+    keeps: &[],
+};
+
 fn run_once(ground: &Ground, tier: &str) -> Told {
     let files = json!([{"path": "given", "content": "placed"}]);
     let body = json!({"command": "cat given", "files": files, "tier": tier, "allow_downgrade": true});
@@ -130,6 +248,7 @@ pub(crate) const ONE_SHOT: Scene = Scene {
     name: "run once",
     prepare: Ground::cool_down,
     act: |ground| run_once(ground, "container"),
+    settle: |_| {},
     check: check_once,
     last: Point::OneShotRemoved,
     keeps: &[],
@@ -145,6 +264,7 @@ pub(crate) const WRITE: Scene = Scene {
         let files = json!([{"path": "a", "content": "new\n"}, {"path": "b", "content": "new\n"}]);
         ground.ask("POST /v1/sandboxes/box/files/write", Some(&json!({"files": files})))
     },
+    settle: |_| {},
     check: |ground, told| {
         let found = ground.daemon.shell("box", "cat a b; ls -A");
         let allowed: &[&str] = match told {
@@ -161,6 +281,7 @@ pub(crate) const REMOVE: Scene = Scene {
     name: "remove a file",
     prepare: |ground| drop(ground.daemon.shell("box", "echo old > a; echo old > b")),
     act: |ground| ground.ask("POST /v1/sandboxes/box/files/remove", Some(&json!({"path": "a"}))),
+    settle: |_| {},
     check: |ground, told| {
         let found = ground.daemon.shell("box", "ls -A");
         assert!(found == "b\n" || (found == "a\nb\n" && !matches!(told, Told::Done(_))), "{found}");
@@ -173,6 +294,7 @@ pub(crate) const DESTROY: Scene = Scene {
     name: "destroy",
     prepare: |ground| drop(ground.daemon.shell("box", "echo kept > file")),
     act: |ground| ground.ask("DELETE /v1/sandboxes/box", None),
+    settle: |_| {},
     check: |ground, told| {
         assert!(!(matches!(told, Told::Done(_)) && ground.names().contains("box")), "it is back");
         assert_eq!(ground.daemon.shell("box", "cat file"), "kept\n", "the workspace stays in any case");
@@ -229,6 +351,7 @@ pub(crate) const RESET: Scene = Scene {
     name: "reset",
     prepare: prepare_reset,
     act: |ground| ground.ask("POST /v1/sandboxes/box/reset", Some(&json!({}))),
+    settle: |_| {},
     check: |ground, told| {
         let status = ground.daemon.get("/v1/status?sandbox=box");
         assert_eq!(status["detail"]["limits"]["pids"], 77, "its settings stay in any case: {status}");
@@ -253,6 +376,7 @@ pub(crate) const ENV: Scene = Scene {
         let new = json!({"action": "set", "variables": {"A": "new", "B": "new"}});
         ground.ask("POST /v1/sandboxes/box/env", Some(&new))
     },
+    settle: |_| {},
     check: |ground, told| {
         let found = ground.daemon.shell("box", "echo $A $B");
         let done = matches!(told, Told::Done(_));

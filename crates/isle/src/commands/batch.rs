@@ -1,0 +1,109 @@
+//! `isle batch`: several commands in a named sandbox, in order, as one run.
+
+use std::process::ExitCode;
+
+use isle_client::{Client, Result};
+use isle_engine::ops::shapes::{CommandRecord, CommandState, RunResult};
+use serde_json::{Value, json};
+
+use super::{Context, interactive};
+use crate::arguments::BatchArguments;
+use crate::output::{Colour, Form, Paint, escaped, human_millis, print, print_json, say};
+use crate::session::report;
+
+/// How long one call waits; the next goes on where it stopped.
+const ONE_CALL: &str = "45s";
+
+pub(super) async fn batch(context: &Context, arguments: BatchArguments) -> Result<ExitCode> {
+    let commands: Vec<Value> = arguments
+        .lines
+        .iter()
+        .map(|line| match line.strip_prefix('-') {
+            Some(rest) => json!({ "command": rest, "allow_failure": true }),
+            None => json!({ "command": line }),
+        })
+        .collect();
+    let mut input = json!({
+        "sandbox": arguments.name,
+        "commands": commands,
+        "continue_on_error": arguments.keep_going,
+        "lock": arguments.lock,
+        "env": interactive::environment(&arguments.env)?,
+        "wait": ONE_CALL,
+    });
+    for (name, value) in [("timeout", arguments.timeout), ("cwd", arguments.cwd), ("user", arguments.user)] {
+        if let Some(value) = value {
+            input[name] = json!(value);
+        }
+    }
+    let client = context.client().await?;
+    let mut result: RunResult = client.call_as("run_commands", input).await?;
+    while !result.state.is_final() {
+        let again = json!({ "run_id": result.run_id, "timeout": ONE_CALL });
+        result = client.call_as("wait", again).await?;
+    }
+    match context.form {
+        Form::Json => print_json(&json!(result)),
+        Form::Human => {
+            for record in &result.commands {
+                show(&client, &result, record).await?;
+            }
+        }
+    }
+    Ok(report(&result, context.form))
+}
+
+/// A command, what it printed, and how it ended.
+async fn show(client: &Client, result: &RunResult, record: &CommandRecord) -> Result<()> {
+    let paint = Paint::for_stderr();
+    let line = record.command.lines().next().unwrap_or_default();
+    let (colour, word) = match record.state {
+        CommandState::Completed => (Colour::Green, "done".to_owned()),
+        CommandState::Failed | CommandState::Killed => {
+            let allowed = if record.allow_failure { ", allowed" } else { "" };
+            let how = match (record.exit_code, record.signal) {
+                (Some(code), _) => format!("failed with {code}"),
+                (None, Some(signal)) => format!("ended by signal {signal}"),
+                (None, None) => "failed".to_owned(),
+            };
+            (Colour::Red, format!("{how}{allowed}"))
+        }
+        CommandState::NotRun => (Colour::Yellow, "not run".to_owned()),
+        CommandState::Waiting | CommandState::Running | CommandState::Lost => {
+            (Colour::Yellow, "not known".to_owned())
+        }
+    };
+    say(&format!("{} {}", paint.bold(Colour::Cyan, "+"), escaped(line)));
+    for (stream, offset, bytes) in [
+        ("stdout", record.stdout_offset, record.stdout_bytes),
+        ("stderr", record.stderr_offset, record.stderr_bytes),
+    ] {
+        part(client, result, stream, offset, bytes).await?;
+    }
+    let took = human_millis(record.duration_ms);
+    say(&format!("{} ({took})", paint.bold(colour, &word)));
+    Ok(())
+}
+
+/// A part of an output, page by page.
+async fn part(client: &Client, result: &RunResult, stream: &str, offset: u64, bytes: u64) -> Result<()> {
+    let (mut at, end) = (offset, offset + bytes);
+    while at < end {
+        let input = json!({ "run_id": result.run_id, "stream": stream, "offset": at, "limit": end - at });
+        let answer = client.call("logs", input).await?;
+        let page = &answer[stream];
+        if let Some(lost) = page["lost_bytes"].as_u64() {
+            say(&format!("isle: {lost} bytes were not kept and are missing here"));
+        }
+        let start = page["offset"].as_u64().unwrap_or(end);
+        if start < end {
+            print(page["text"].as_str().unwrap_or_default());
+        }
+        let next = page["next_offset"].as_u64().unwrap_or(end);
+        if next <= at {
+            break;
+        }
+        at = next;
+    }
+    Ok(())
+}
