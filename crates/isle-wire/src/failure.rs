@@ -51,6 +51,9 @@ pub enum FailureKind {
     /// There are as many contexts as there may be.
     #[n(14)]
     TooManyContexts,
+    /// There is no guest root: commands run as one user only.
+    #[n(15)]
+    NoGuestRoot,
 }
 
 /// Why something failed inside the sandbox.
