@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The end-to-end tests and the docs once more, as an ordinary user with subordinate ids. Only root
 # can do that; for anyone else the tests have just run as an ordinary user. Mounts nothing and
-# removes nothing but the user it made and one file.
+# removes nothing but the user it made and its own directory.
 # Usage: as-user.sh ISLE_PROGRAM [TEST]: with a name only that test program, and not the docs
 set -euo pipefail
 isle="$(realpath "${1:?give the path of the isle program}")"
@@ -11,12 +11,13 @@ user=isle-test
 [ "$(id -u)" = 0 ] || exit 0
 
 made_user=
-programs="$(mktemp)"
+scratch="$(mktemp -d)"
 finish() {
-    rm -f "$programs"
+    rm -rf "$scratch"
     [ -z "$made_user" ] || userdel --remove "$user" 2>/dev/null || true
 }
 trap finish EXIT
+chmod 755 "$scratch"
 
 if ! getent passwd "$user" >/dev/null; then
     useradd --create-home "$user"
@@ -36,19 +37,42 @@ if ! as_user test -x "$isle" || ! as_user test -r "$repository/README.md"; then
     echo "  → clone to a place others can enter, such as /srv, to run this part too"
     exit 0
 fi
-
-# The same build as the tests that have just run; the programs know the paths they were built at.
 cd "$repository"
-cargo test --workspace --no-run --message-format=json 2>/dev/null | python3 -c '
+
+# Many tests wait more than they compute, so there are more of them than cores.
+threads=$(($(nproc) * 2))
+
+# All programs share the threads: the last test of one does not keep the next from beginning. What cargo
+# would be asked is answered beforehand, since the user has none.
+with_nextest() {
+    cp "$1" "$scratch/cargo-nextest"
+    cargo metadata --format-version 1 >"$scratch/cargo.json"
+    cargo nextest list --package isle --list-type binaries-only --message-format json \
+        >"$scratch/binaries.json" 2>/dev/null
+    # Unit tests know no user, and how requests are read does not depend on one.
+    as_user "$scratch/cargo-nextest" nextest run --cargo-metadata "$scratch/cargo.json" \
+        --binaries-metadata "$scratch/binaries.json" --workspace-remap "$repository" \
+        --test-threads "$threads" --status-level slow --final-status-level slow \
+        -E "kind(test) and ${only:+binary(/^$only/) and }not (binary(control_plane) - test(peers::))"
+}
+
+# One program after the other; the same build as the tests that have just run.
+one_by_one() {
+    cargo test --workspace --no-run --message-format=json 2>/dev/null | python3 -c '
 import json, sys
 for line in sys.stdin:
     built = json.loads(line)
     if built.get("executable") and built["target"]["kind"] == ["test"] and built["manifest_path"].endswith("/isle/Cargo.toml"):
         print(built["executable"])
-' >"$programs"
-while IFS= read -r program; do
-    [[ "$(basename "$program")" == "$only"* ]] || continue
-    echo "as $user: $(basename "$program")"
-    (cd "$repository/crates/isle" && as_user "$program" --quiet </dev/null)
-done <"$programs"
+' >"$scratch/programs"
+    while IFS= read -r program; do
+        [[ "$(basename "$program")" == "$only"* ]] || continue
+        echo "as $user: $(basename "$program")"
+        (cd "$repository/crates/isle" && as_user "$program" --quiet --test-threads "$threads" </dev/null)
+    done <"$scratch/programs"
+}
+
+nextest="$(command -v cargo-nextest || true)"
+# The table is written by one test at a time, each of which takes all it can get.
+if [ -n "$nextest" ] && [ -z "${ISLE_CONTAINMENT_TABLE:-}" ]; then with_nextest "$nextest"; else one_by_one; fi
 [ -n "$only" ] || as_user "$repository/tests/docs/run.py" "$isle"

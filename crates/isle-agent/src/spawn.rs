@@ -80,8 +80,8 @@ pub(crate) fn spawn_with(request: &ExecRequest, control: Option<&OwnedFd>) -> Re
         move |error: io::Error| files::failure(&error, doing)
     };
     if place::private().is_some() && request.user == GuestUser::Root {
-        let doing = "become root: tier `process` has no guest root".into();
-        return Err(Failure { kind: FailureKind::Denied, errno: libc::EPERM, doing });
+        let doing = "become root of the sandbox".into();
+        return Err(Failure { kind: FailureKind::NoGuestRoot, errno: libc::EPERM, doing });
     }
     if request.make_cwd {
         files::make_directory(&request.cwd, request.user)?;

@@ -26,7 +26,7 @@ mod terminal;
 pub use canary::Canary;
 pub use outcome::{Outcome, Verdict};
 pub use runner::main;
-pub use target::Target;
+pub use target::{Target, limits};
 
 use outcome::Tried;
 

@@ -114,28 +114,22 @@ fn vectors(target: &Target, local: &mut [u8]) -> Result<[libc::iovec; 2], crate:
 }
 
 fn vm_read(target: &Target) -> Tried {
-    let pid: i32 = target.number("pid")?;
-    let mut bytes = vec![0u8; target.secret()?.len()];
-    let [local, remote] = vectors(target, &mut bytes)?;
-    let read = kernel_call!(
-        libc::SYS_process_vm_readv,
-        libc::c_long::from(pid),
-        &raw const local,
-        1usize,
-        &raw const remote,
-        1usize,
-        0usize
-    );
-    on_canary(target, pid, "process_vm_readv", &read)
+    let bytes = vec![0u8; target.secret()?.len()];
+    across(target, bytes, libc::SYS_process_vm_readv, "process_vm_readv")
 }
 
 /// Writes what is there already.
 fn vm_write(target: &Target) -> Tried {
+    let bytes = target.secret()?.into_bytes();
+    across(target, bytes, libc::SYS_process_vm_writev, "process_vm_writev")
+}
+
+/// Copies between memories: `bytes` here, the canary's secret there.
+fn across(target: &Target, mut bytes: Vec<u8>, call: libc::c_long, name: &str) -> Tried {
     let pid: i32 = target.number("pid")?;
-    let mut bytes = target.secret()?.into_bytes();
     let [local, remote] = vectors(target, &mut bytes)?;
-    let written = kernel_call!(
-        libc::SYS_process_vm_writev,
+    let copied = kernel_call!(
+        call,
         libc::c_long::from(pid),
         &raw const local,
         1usize,
@@ -143,7 +137,7 @@ fn vm_write(target: &Target) -> Tried {
         1usize,
         0usize
     );
-    on_canary(target, pid, "process_vm_writev", &written)
+    on_canary(target, pid, name, &copied)
 }
 
 fn mem(target: &Target) -> Tried {

@@ -48,6 +48,31 @@ impl Target {
     }
 }
 
+/// The limits of a sandbox the attacks are tried in: small, so that exceeding them is quick, and harmless
+/// where nothing holds them.
+pub mod limits {
+    /// Bytes of memory.
+    pub const MEMORY: u64 = 96 << 20;
+    /// Bytes of disk.
+    pub const DISK: u64 = 32 << 20;
+    /// Processes and threads.
+    pub const PIDS: u32 = 64;
+    /// CPUs.
+    pub const CPUS: f64 = 0.4;
+
+    /// What the attacks are told of them; open files are those of every sandbox.
+    #[must_use]
+    pub fn arguments(open_files: u64) -> Vec<String> {
+        vec![
+            format!("--memory={MEMORY}"),
+            format!("--disk={DISK}"),
+            format!("--pids={PIDS}"),
+            format!("--cpus={CPUS}"),
+            format!("--files={open_files}"),
+        ]
+    }
+}
+
 /// The secret that goes with a token.
 pub(crate) fn secret_of(token: &str) -> String {
     format!("isle-canary:{token}")

@@ -54,6 +54,9 @@ pub enum FailureKind {
     /// The run has no standard input, or it has ended.
     #[n(15)]
     InputClosed,
+    /// There is no guest root: commands run as one user only.
+    #[n(16)]
+    NoGuestRoot,
 }
 
 /// Why something failed inside the sandbox.

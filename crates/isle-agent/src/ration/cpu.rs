@@ -2,7 +2,7 @@
 //! an account as the clock goes and out of it as processes compute. Below zero everybody is stopped until it
 //! is paid back, so that what was used before anybody looked is not for free.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::look::Seen;
@@ -44,12 +44,15 @@ impl Shares {
         let used = self.meter.used_since(seen, of_own_children());
         let passed = self.since.replace(now).map_or(0.0, |since| (now - since).as_secs_f64());
         self.balance = (self.balance + passed * self.cpus).min(self.cpus * PERIOD) - used.as_secs_f64();
+        let mut stands_still = true;
         if self.balance < 0.0 {
-            self.stop(seen);
+            stands_still = self.stop(seen);
         } else if !self.stopped.is_empty() && self.balance >= self.cpus * WORTH {
             self.go_on();
         }
-        let seconds = if self.stopped.is_empty() {
+        let seconds = if !stands_still {
+            0.0
+        } else if self.stopped.is_empty() {
             self.balance / self.host
         } else {
             (self.cpus * WORTH - self.balance) / self.cpus
@@ -57,16 +60,22 @@ impl Shares {
         Duration::from_secs_f64(seconds.clamp(0.005, 60.0))
     }
 
-    /// Parents first, so that none sees a child stopped: it would take that for somebody's wish.
-    fn stop(&mut self, seen: &[Seen]) {
-        for one in seen {
-            let runs = !matches!(one.state, b'T' | b't' | b'Z' | b'X');
-            if runs && !self.stopped.contains(&one.pid) {
-                // SAFETY: plain numbers; it was in the sandbox a moment ago.
-                unsafe { libc::kill(one.pid, libc::SIGSTOP) };
+    /// Parents first, so that none sees a child stopped: it would take that for somebody's wish. Whoever is
+    /// told to stop needs a moment, and its children are not told before it has: at the next look. What they
+    /// use meanwhile is paid back like the rest. Whether everybody stands still.
+    fn stop(&mut self, seen: &[Seen]) -> bool {
+        let runs = |one: &Seen| !matches!(one.state, b'T' | b't' | b'Z' | b'X');
+        // One that waits for its child inside the kernel does not see anything.
+        let looks: HashSet<i32> =
+            seen.iter().filter(|one| runs(one) && one.state != b'D').map(|one| one.pid).collect();
+        for one in seen.iter().filter(|one| runs(one) && !looks.contains(&one.parent)) {
+            // SAFETY: plain numbers; it was in the sandbox a moment ago.
+            unsafe { libc::kill(one.pid, libc::SIGSTOP) };
+            if !self.stopped.contains(&one.pid) {
                 self.stopped.push(one.pid);
             }
         }
+        looks.is_empty()
     }
 
     /// Children first, for the same reason. Whom somebody else had stopped stays so.

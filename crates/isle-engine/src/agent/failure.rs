@@ -43,6 +43,7 @@ pub(crate) fn file_error(failure: &Failure, path: &str) -> Error {
         }
         FailureKind::NoProcesses => no_processes(),
         FailureKind::NoMemory => no_memory(),
+        FailureKind::NoGuestRoot => no_guest_root(),
         FailureKind::NotExecutable
         | FailureKind::Other
         | FailureKind::OtherContext
@@ -73,11 +74,7 @@ pub(crate) fn exec_error(failure: &Failure, program: &str) -> Error {
             Error::new(Code::CommandNotFound, format!("there is no program {program:?} in the sandbox"))
                 .next("check the spelling, or give the whole line as `command` if it is shell text")
         }
-        FailureKind::Denied if failure.doing.starts_with("become root") => Error::new(
-            Code::PermissionDenied,
-            "the sandbox has no root user: tier `process` runs as one user only",
-        )
-        .next("leave `user` out, or use a sandbox of tier `container`"),
+        FailureKind::NoGuestRoot => no_guest_root(),
         FailureKind::Denied if about_directory => {
             Error::new(Code::PermissionDenied, "the sandbox user may not enter the working directory")
                 .next("choose another cwd, or user \"root\" of the sandbox")
@@ -104,6 +101,11 @@ pub(crate) fn exec_error(failure: &Failure, program: &str) -> Error {
         }
     };
     with_facts(error, failure)
+}
+
+fn no_guest_root() -> Error {
+    Error::new(Code::PermissionDenied, "the sandbox has no root user: tier `process` runs as one user only")
+        .next("leave `user` out, or use a sandbox of tier `container`")
 }
 
 fn no_space() -> Error {

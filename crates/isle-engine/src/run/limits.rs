@@ -133,7 +133,7 @@ pub(crate) fn limits_hit(run: &Run, ended: &Ended, state: RunState, happenings: 
 
 /// The sentence about a limit, for people.
 pub(crate) fn sentence(hit: &LimitHit) -> String {
-    let LimitHit { limit, value, raise, .. } = hit;
+    let LimitHit { limit, value, evidence, raise } = hit;
     let what = match limit {
         LimitName::Memory => format!("the sandbox's memory limit of {value} was reached"),
         LimitName::Pids => format!("the sandbox's limit of {value} processes and threads was reached"),
@@ -146,7 +146,11 @@ pub(crate) fn sentence(hit: &LimitHit) -> String {
         LimitName::CpuTime => format!("a process used up its CPU time of {value}"),
         LimitName::Timeout => format!("its time of {value} was up"),
     };
-    format!("{what}; {raise}")
+    match evidence {
+        // Words may be about something else, or anybody's.
+        Evidence::Said => format!("by its own last words, {what}; {raise}"),
+        Evidence::Counted | Evidence::Full => format!("{what}; {raise}"),
+    }
 }
 
 fn one(run: &Run, limit: LimitName, value: String, evidence: Evidence) -> LimitHit {

@@ -3,7 +3,7 @@
 
 use std::process::{Command, Stdio};
 
-use isle_probe::Verdict;
+use isle_probe::{Verdict, limits};
 
 use crate::harness::finish;
 use crate::range::{Range, Results, collect, with};
@@ -58,12 +58,7 @@ fn docker_is_attacked_the_same_way_where_it_runs() {
     let image = Image(format!("isle-range-{}", std::process::id()));
     let import = format!("tar -C {} -c isle-probe | docker import - {}", range.path().display(), image.0);
     assert!(finish(Command::new("sh").args(["-c", &import])).status.success());
-    let limits = format!(
-        "--memory={} --pids-limit={} --cpus={}",
-        super::range::MEMORY,
-        super::range::PIDS,
-        super::range::CPUS
-    );
+    let limits = format!("--memory={} --pids-limit={} --cpus={}", limits::MEMORY, limits::PIDS, limits::CPUS);
     let mut command = Command::new("docker");
     command.args(["run", "--rm"]).args(limits.split(' ')).args([&image.0, "/isle-probe", "attack"]);
     let results = collect(command.args(range.arguments(None)));

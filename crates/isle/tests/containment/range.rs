@@ -8,17 +8,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use isle_probe::limits::{self, CPUS, DISK, MEMORY, PIDS};
 use isle_probe::{Canary, Verdict, canary};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::harness::{TestDaemon, finish};
-
-/// Small limits: quick to exceed, and harmless where nothing holds them.
-pub(crate) const MEMORY: u64 = 96 << 20;
-pub(crate) const DISK: u64 = 32 << 20;
-pub(crate) const PIDS: u32 = 64;
-pub(crate) const CPUS: f64 = 0.25;
 
 /// What came of every attack.
 pub(crate) type Results = BTreeMap<String, (Verdict, String)>;
@@ -69,12 +64,8 @@ impl Range {
         arguments.extend([
             format!("--state={}", state.display()),
             format!("--daemon-socket={}", socket.display()),
-            format!("--memory={MEMORY}"),
-            format!("--disk={DISK}"),
-            format!("--pids={PIDS}"),
-            format!("--cpus={CPUS}"),
-            format!("--files={}", isle_engine::backend::OPEN_FILES),
         ]);
+        arguments.extend(limits::arguments(isle_engine::backend::OPEN_FILES));
         arguments
     }
 

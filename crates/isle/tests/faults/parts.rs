@@ -106,3 +106,48 @@ fn a_killed_process_of_a_guest_ends_its_run_and_not_the_sandbox() {
     assert_eq!(ground.agent("box"), agent, "it is the same sandbox");
     assert!(Path::new(&format!("/proc/{agent}")).exists());
 }
+
+/// Prints what names its network namespace for ever: numbers of namespaces are used again, this is not.
+const NAME_OF_NETWORK: &str = "import socket, sys, time
+asked = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+print(int.from_bytes(asked.getsockopt(socket.SOL_SOCKET, 71, 8), 'little'), flush=True)
+asked.close()
+time.sleep(float(sys.argv[1]))";
+
+#[test]
+fn a_network_that_is_handed_on_is_never_shared_and_goes_with_whoever_keeps_it() {
+    let mut ground = Ground::new();
+    let body = |seconds: &str, wait: &str| json!({"argv": ["python3", "-c", NAME_OF_NETWORK, seconds], "wait": wait});
+    let once = |daemon: &TestDaemon| {
+        let run = daemon.post("/v1/runs", body("0", "60s"));
+        run["stdout"].as_str().unwrap().trim().to_owned()
+    };
+    for round in 0..2 {
+        // Some are kept for others by now.
+        for _ in 0..3 {
+            once(&ground.daemon);
+        }
+        let job = ground.daemon.post("/v1/runs", body("600", "0s"))["run_id"].as_str().unwrap().to_owned();
+        let in_use = until_some("it says where it is", || {
+            let logs = ground.daemon.get(&format!("/v1/runs/{job}/logs?stream=stdout"));
+            let name = logs["stdout"]["text"].as_str().unwrap().trim().to_owned();
+            Some(name).filter(|name| !name.is_empty())
+        });
+        for _ in 0..3 {
+            assert_ne!(once(&ground.daemon), in_use, "round {round}: two live in one");
+        }
+        // The one who knows which are in use, and which are not, dies.
+        let us = i32::try_from(ground.daemon.pid()).unwrap();
+        let mark = format!("fork-server {}", ground.daemon.home().state_dir().display());
+        let server = processes_with(&mark).into_iter().find(|pid| parent(*pid) == Some(us)).unwrap();
+        kill(server);
+        until("it is gone", || !processes_with(&mark).contains(&server));
+        for _ in 0..3 {
+            assert_ne!(once(&ground.daemon), in_use, "round {round}: two live in one");
+        }
+        // And then everybody; whoever looks for namespaces afterwards finds none (see `Ground`).
+        ground.daemon.kill();
+        ground.daemon.launch();
+        once(&ground.daemon);
+    }
+}

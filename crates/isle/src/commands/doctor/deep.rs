@@ -13,6 +13,7 @@ use isle_engine::backend::{Containment, GuaranteeStatus, Tier};
 use isle_engine::ops::shapes::RunResult;
 use isle_engine::{Code, Error};
 use isle_probe::Canary;
+use isle_probe::limits::{self, CPUS, DISK, MEMORY, PIDS};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -23,11 +24,6 @@ use super::show::{report, to_json};
 use crate::output::{Form, Paint, print, print_json, say};
 use crate::places::cannot;
 
-/// Small, so that exceeding them is quick and hurts nobody.
-const MEMORY: u64 = 128 << 20;
-const DISK: u64 = 32 << 20;
-const PIDS: u32 = 64;
-const CPUS: f64 = 0.25;
 /// How long what a command left behind may need to disappear.
 const GONE: Duration = Duration::from_secs(10);
 
@@ -123,12 +119,8 @@ impl Range {
         arguments.extend([
             format!("--state={}", client.version().await?.state_dir),
             format!("--daemon-socket={}", socket.display()),
-            format!("--memory={MEMORY}"),
-            format!("--disk={DISK}"),
-            format!("--pids={PIDS}"),
-            format!("--cpus={CPUS}"),
-            format!("--files={}", isle_engine::backend::OPEN_FILES),
         ]);
+        arguments.extend(limits::arguments(isle_engine::backend::OPEN_FILES));
         Ok(Self { canary, arguments, _directory: directory })
     }
 
