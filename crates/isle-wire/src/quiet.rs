@@ -41,7 +41,11 @@ impl QuietSocket {
                 Err(Errno::AGAIN) => {}
                 Err(Errno::INTR) => continue,
                 sent => {
-                    self.room = None;
+                    if self.room.take().is_some() {
+                        // An earlier write may still wait for the word that will now not come: a buffer
+                        // can be flushed between its two attempts.
+                        context.waker().wake_by_ref();
+                    }
                     return Poll::Ready(sent.map_err(Into::into));
                 }
             }
@@ -159,6 +163,32 @@ mod tests {
         sending.await.unwrap();
         assert_eq!(received.len(), expected.len());
         assert!(received == expected);
+    }
+
+    #[tokio::test]
+    async fn a_write_that_waits_is_woken_when_another_takes_its_room() {
+        use std::sync::Arc;
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        use std::task::{Wake, Waker};
+
+        #[derive(Default)]
+        struct Count(AtomicUsize);
+        impl Wake for Count {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+
+        let (writer, reader) = pair();
+        let (mut writer, count) = (std::pin::pin!(writer), Arc::new(Count::default()));
+        let waker = Waker::from(Arc::clone(&count));
+        let mut context = Context::from_waker(&waker);
+        while writer.as_mut().poll_write(&mut context, &[0; 65536]).is_ready() {}
+        let mut sink = vec![0; 1 << 20];
+        while rustix::net::recv(&reader, &mut sink, RecvFlags::DONTWAIT).is_ok() {}
+        // Nobody else has run, so the word that there is room has not come yet.
+        assert!(writer.as_mut().poll_write(&mut context, b"x").is_ready());
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
     }
 
     #[tokio::test]
