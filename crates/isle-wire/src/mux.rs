@@ -159,14 +159,16 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Driver<T> {
 mod tests {
     use std::io;
     use std::pin::Pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
 
     use super::*;
 
-    /// A socket whose other end is gone, and whose reading side has not noticed yet.
-    struct Severed;
+    /// A socket whose other end goes, and whose reading side does not notice.
+    struct Severed(Arc<AtomicBool>);
 
     impl AsyncRead for Severed {
         fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
@@ -175,8 +177,9 @@ mod tests {
     }
 
     impl AsyncWrite for Severed {
-        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
-            Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            let gone = self.0.load(Ordering::Relaxed);
+            Poll::Ready(if gone { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(bytes.len()) })
         }
         fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
             Poll::Ready(Ok(()))
@@ -188,14 +191,22 @@ mod tests {
 
     #[tokio::test]
     async fn who_reads_hears_of_a_connection_that_cannot_be_written_to() {
-        let (mux, _incoming, driver) = Mux::new(Severed, Side::Host);
+        let gone = Arc::new(AtomicBool::new(false));
+        let (mux, _incoming, driver) = Mux::new(Severed(Arc::clone(&gone)), Side::Host);
         let driver = tokio::spawn(driver);
-        let mut stream = mux.open().await.unwrap();
-        stream.write_all(b"anybody?").await.ok();
-        stream.flush().await.ok();
-        let mut buffer = [0; 8];
-        let heard = tokio::time::timeout(Duration::from_secs(30), stream.read(&mut buffer)).await;
-        assert!(matches!(heard, Ok(Ok(0) | Err(_))), "{heard:?}");
+        let mut reading = mux.open().await.unwrap();
+        let reader = tokio::spawn(async move {
+            let mut buffer = [0; 8];
+            reading.read(&mut buffer).await
+        });
+        // Everybody has begun to wait.
+        tokio::task::yield_now().await;
+        let mut writing = mux.open().await.unwrap();
+        gone.store(true, Ordering::Relaxed);
+        writing.write_all(b"anybody?").await.ok();
+        // Whoever is asked again notices by itself; here nobody asks the reader.
+        let heard = tokio::time::timeout(Duration::from_secs(20), reader).await;
+        assert!(matches!(heard, Ok(Ok(Ok(0) | Err(_)))), "{heard:?}");
         driver.await.unwrap();
     }
 }
