@@ -91,6 +91,15 @@ impl Incoming {
     }
 }
 
+/// How a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// One side said so, or the multiplexer found it broken.
+    Said,
+    /// What was held back could not be written.
+    Broken,
+}
+
 struct Driver<T> {
     connection: yamux::Connection<Compat<Corked<T>>>,
     cork: Cork<T>,
@@ -102,12 +111,16 @@ struct Driver<T> {
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Driver<T> {
     async fn run(mut self) {
-        poll_fn(|context| match self.poll(context) {
-            Poll::Ready(()) => Poll::Ready(()),
-            Poll::Pending => self.cork.pull(context),
+        let end = poll_fn(|context| match self.poll(context) {
+            Poll::Ready(()) => Poll::Ready(End::Said),
+            Poll::Pending => self.cork.pull(context).map(|()| End::Broken),
         })
         .await;
-        poll_fn(|context| self.connection.poll_close(context)).await.ok();
+        // Who reads from a stream is told of the end when a connection is dropped, not when it is closed.
+        // One that cannot be written to has nobody left to close it for.
+        if end == End::Said {
+            poll_fn(|context| self.connection.poll_close(context)).await.ok();
+        }
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
@@ -139,5 +152,61 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Driver<T> {
                 Poll::Pending => return Poll::Pending,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::pin::Pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
+
+    use super::*;
+
+    /// A socket whose other end goes, and whose reading side does not notice.
+    struct Severed(Arc<AtomicBool>);
+
+    impl AsyncRead for Severed {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    impl AsyncWrite for Severed {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            let gone = self.0.load(Ordering::Relaxed);
+            Poll::Ready(if gone { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(bytes.len()) })
+        }
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn who_reads_hears_of_a_connection_that_cannot_be_written_to() {
+        let gone = Arc::new(AtomicBool::new(false));
+        let (mux, _incoming, driver) = Mux::new(Severed(Arc::clone(&gone)), Side::Host);
+        let driver = tokio::spawn(driver);
+        let mut reading = mux.open().await.unwrap();
+        let reader = tokio::spawn(async move {
+            let mut buffer = [0; 8];
+            reading.read(&mut buffer).await
+        });
+        // Everybody has begun to wait.
+        tokio::task::yield_now().await;
+        let mut writing = mux.open().await.unwrap();
+        gone.store(true, Ordering::Relaxed);
+        writing.write_all(b"anybody?").await.ok();
+        // Whoever is asked again notices by itself; here nobody asks the reader.
+        let heard = tokio::time::timeout(Duration::from_secs(20), reader).await;
+        assert!(matches!(heard, Ok(Ok(Ok(0) | Err(_)))), "{heard:?}");
+        driver.await.unwrap();
     }
 }
