@@ -28,8 +28,8 @@ own_docker() {
     export DOCKER_HOST="unix://$scratch/docker.sock"
     # Its bridge and its rules for packets are in a network namespace, so that the host's stay as they are.
     # A route that leads nowhere stands for the way out that a host has.
-    unshare --net --mount sh -c "ip link set lo up && ip link add out type dummy && \
-        ip address add 192.0.2.2/24 dev out && ip link set out up && ip route add default via 192.0.2.1 && \
+    unshare --net --mount sh -c "ip link set lo up && ip link add out type veth peer name nowhere && \
+        ip address add 192.0.2.2/24 dev out && ip link set out up && ip link set nowhere up && ip route add default via 192.0.2.1 && \
         exec dockerd --data-root '$scratch/docker' --exec-root '$scratch/docker-run' \
         --pidfile '$scratch/docker.pid' --host '$DOCKER_HOST'" >"$scratch/docker.log" 2>&1 &
     for _ in $(seq 100); do
