@@ -16,6 +16,7 @@ fn main() {
         "crates/isle-agent",
         "crates/isle-probe",
         "crates/isle-wire/src",
+        "crates/isle-trees/src",
         "crates/isle-linux/src/setup",
         "crates/isle-linux/src/tree",
         "Cargo.lock",

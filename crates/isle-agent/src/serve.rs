@@ -137,7 +137,23 @@ async fn operation(mut stream: Stream, agent: Shared) -> Result<(), isle_wire::F
         Request::ReadFile(request) => files::read::read(&mut stream, &request).await?,
         Request::WriteFiles(request) => files::write::write(&mut stream, &request).await?,
         Request::Stat(request) => write_message(&mut stream, &files::stat(&request)).await?,
-        Request::List(request) => write_message(&mut stream, &files::list::list(&request)).await?,
+        Request::List(request) => {
+            let reply = match &request.glob {
+                Some(glob) => files::find::find(&request, glob).await,
+                None => files::list::list(&request),
+            };
+            write_message(&mut stream, &reply).await?;
+        }
+        Request::Edit(request) => write_message(&mut stream, &files::edit::edit(&request)).await?,
+        Request::Move(request) => write_message(&mut stream, &files::relocate::relocate(&request)).await?,
+        Request::Search(request) => {
+            write_message(&mut stream, &files::search::search(&request).await).await?;
+        }
+        Request::Watch(request) => files::watch::watch(&mut stream, &request).await?,
+        Request::Pack(request) => files::trees::pack(&mut stream, &request).await?,
+        Request::Unpack(request) => files::trees::unpack(&mut stream, &request).await?,
+        Request::Manifest(request) => files::trees::manifest(&mut stream, &request).await?,
+        Request::Prune(request) => files::trees::prune(&mut stream, &request).await?,
         Request::Remove(request) => write_message(&mut stream, &files::remove::remove(&request)).await?,
         Request::Which(request) => write_message(&mut stream, &files::which(&request.names)).await?,
         Request::Code(request) => return code::run(stream, agent, *request).await,

@@ -29,6 +29,13 @@ pub struct FileBody {
 }
 
 impl FileBody {
+    pub(crate) fn of(response: hyper::Response<Incoming>) -> Self {
+        let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+        let mode = header("isle-mode").and_then(|text| u32::from_str_radix(text, 8).ok()).map(FileMode);
+        let size = header("content-length").and_then(|text| text.parse().ok());
+        Self { mode, size, body: response.into_body() }
+    }
+
     /// The next piece; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
         while let Some(frame) = self.body.frame().await {
@@ -46,10 +53,7 @@ impl Client {
     pub async fn get_file(&self, sandbox: &str, path: &str) -> Result<FileBody> {
         let target = content_path(sandbox, path);
         let response = self.stream(Method::GET, &target, &[], whole(Bytes::new())).await?;
-        let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
-        let mode = header("isle-mode").and_then(|text| u32::from_str_radix(text, 8).ok()).map(FileMode);
-        let size = header("content-length").and_then(|text| text.parse().ok());
-        Ok(FileBody { mode, size, body: response.into_body() })
+        Ok(FileBody::of(response))
     }
 
     /// Writes a file; nothing is visible in the sandbox until all of it arrived.

@@ -80,6 +80,56 @@ impl FollowedRun {
     }
 }
 
+/// Something that happened to files of a sandbox, by its name, and what there is to say.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WatchedEvent {
+    /// `watching`, `file`, `overflow` or `ended`.
+    pub name: String,
+    /// Of a file: kind, path, from and directory.
+    pub data: serde_json::Value,
+}
+
+/// Files being watched.
+#[derive(Debug)]
+pub struct WatchedFiles {
+    body: Incoming,
+    buffer: BytesMut,
+}
+
+impl Client {
+    /// Watches files of a sandbox.
+    pub async fn watch(&self, sandbox: &str, path: &str, recursive: bool) -> Result<WatchedFiles> {
+        let (sandbox, path) = (encode(sandbox), encode(path));
+        let path = format!("/v1/sandboxes/{sandbox}/files/watch/events?path={path}&recursive={recursive}");
+        let headers = [("accept", "text/event-stream")];
+        let response = self.stream(Method::GET, &path, &headers, whole(Bytes::new())).await?;
+        Ok(WatchedFiles { body: response.into_body(), buffer: BytesMut::new() })
+    }
+}
+
+impl WatchedFiles {
+    /// The next event; `None` when the stream ended.
+    pub async fn next(&mut self) -> Result<Option<WatchedEvent>> {
+        loop {
+            while let Some(block) = take_block(&mut self.buffer) {
+                let (_, name, data) = fields(&block)?;
+                if !name.is_empty() {
+                    let data = serde_json::from_str(&data).map_err(ClientError::not_understood)?;
+                    return Ok(Some(WatchedEvent { name, data }));
+                }
+            }
+            match self.body.frame().await {
+                None => return Ok(None),
+                Some(frame) => {
+                    if let Ok(data) = frame.map_err(ClientError::interrupted)?.into_data() {
+                        self.buffer.extend_from_slice(&data);
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Takes the text up to the first empty line out of the buffer.
 fn take_block(buffer: &mut BytesMut) -> Option<Bytes> {
     let end = buffer.windows(2).position(|pair| pair == b"\n\n")?;
@@ -97,14 +147,29 @@ fn read_block(block: &[u8]) -> Result<Option<RunEvent>> {
     struct Missing {
         bytes: u64,
     }
+    let (id, name, data) = fields(block)?;
+    let wrong = ClientError::not_understood;
+    let kind = match name.as_str() {
+        "started" => RunEventKind::Started,
+        "stdout" => RunEventKind::Stdout(serde_json::from_str::<Piece>(&data).map_err(wrong)?.data),
+        "stderr" => RunEventKind::Stderr(serde_json::from_str::<Piece>(&data).map_err(wrong)?.data),
+        "lost" => RunEventKind::Lost(serde_json::from_str::<Missing>(&data).map_err(wrong)?.bytes),
+        "ended" => RunEventKind::Ended(serde_json::from_str(&data).map_err(wrong)?),
+        _ => return Ok(None),
+    };
+    Ok(Some(RunEvent { id, kind }))
+}
+
+/// Id, name and data of a block.
+fn fields(block: &[u8]) -> Result<(u64, String, String)> {
     let text = std::str::from_utf8(block).map_err(ClientError::not_understood)?;
-    let (mut id, mut name, mut data) = (0, "", String::new());
+    let (mut id, mut name, mut data) = (0, String::new(), String::new());
     for line in text.lines() {
         let (field, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
         match field {
             "id" => id = value.parse().map_err(ClientError::not_understood)?,
-            "event" => name = value,
+            "event" => value.clone_into(&mut name),
             "data" => {
                 if !data.is_empty() {
                     data.push('\n');
@@ -114,16 +179,7 @@ fn read_block(block: &[u8]) -> Result<Option<RunEvent>> {
             _ => {}
         }
     }
-    let wrong = ClientError::not_understood;
-    let kind = match name {
-        "started" => RunEventKind::Started,
-        "stdout" => RunEventKind::Stdout(serde_json::from_str::<Piece>(&data).map_err(wrong)?.data),
-        "stderr" => RunEventKind::Stderr(serde_json::from_str::<Piece>(&data).map_err(wrong)?.data),
-        "lost" => RunEventKind::Lost(serde_json::from_str::<Missing>(&data).map_err(wrong)?.bytes),
-        "ended" => RunEventKind::Ended(serde_json::from_str(&data).map_err(wrong)?),
-        _ => return Ok(None),
-    };
-    Ok(Some(RunEvent { id, kind }))
+    Ok((id, name, data))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod files;
 mod follow;
 mod pipe;
 mod route;
+mod trees;
 
 pub use attach::{
     AttachEvent, AttachReader, AttachRequest, AttachTarget, AttachWriter, Code, OneShot, PlacedFile, Terminal,
@@ -19,5 +20,5 @@ pub use client::{Client, DaemonVersion};
 pub use endpoint::Endpoint;
 pub use error::{ClientError, Result};
 pub use files::{FileBody, FileMode};
-pub use follow::{FollowedRun, RunEvent, RunEventKind};
+pub use follow::{FollowedRun, RunEvent, RunEventKind, WatchedEvent, WatchedFiles};
 pub use pipe::{Pipe, open_pipe};

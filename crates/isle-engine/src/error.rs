@@ -50,11 +50,18 @@ codes! {
     ContextNotFound "CONTEXT_NOT_FOUND" 404 false "The sandbox has no context of that name.";
     JobNotFound "JOB_NOT_FOUND" 404 false "The sandbox has, and had, no job of that name.";
     FileNotFound "FILE_NOT_FOUND" 404 false "There is no such file or directory in the sandbox.";
+    SyncNotFound "SYNC_NOT_FOUND" 404 false "There is no live sync of that name.";
     OperationNotFound "OPERATION_NOT_FOUND" 404 false "There is no operation of that name.";
     IsDirectory "IS_DIRECTORY" 409 false "A directory stands where a file is due.";
     NotDirectory "NOT_DIRECTORY" 409 false "A file stands where a directory is due.";
     NotRegular "NOT_REGULAR" 409 false "The path is a pipe, socket or device.";
     AlreadyExists "ALREADY_EXISTS" 409 false "The sandbox exists with other settings.";
+    FileExists "FILE_EXISTS" 409 false "Something stands there already.";
+    TextNotFound "TEXT_NOT_FOUND" 409 false "The text to be replaced is not in the file; nothing was changed.";
+    TextNotUnique "TEXT_NOT_UNIQUE" 409 false "The text to be replaced is in the file more than once; nothing was changed.";
+    ArchiveRefused "ARCHIVE_REFUSED" 400 false "An archive is damaged, or holds something that could lead elsewhere; nothing was unpacked.";
+    HostPathRefused "HOST_PATH_REFUSED" 403 false "The host path is not below one of the configured host roots.";
+    WatchEnded "WATCH_ENDED" 410 false "The watch of that cursor is over.";
     RunFinished "RUN_FINISHED" 409 false "The run has already ended.";
     JobExists "JOB_EXISTS" 409 false "A job of that name goes on in the sandbox.";
     InputClosed "INPUT_CLOSED" 409 false "The run has no standard input that could be written to.";
@@ -63,6 +70,7 @@ codes! {
     CommandNotFound "COMMAND_NOT_FOUND" 422 false "The program does not exist in the sandbox.";
     InstallFailed "INSTALL_FAILED" 422 false "The packages a piece of code needs could not be installed; the code was not run.";
     RuntimeNotAvailable "RUNTIME_NOT_AVAILABLE" 422 false "The sandbox's image has no interpreter for that language.";
+    CloneFailed "CLONE_FAILED" 422 false "The repository could not be cloned; nothing of it is left.";
     PermissionDenied "PERMISSION_DENIED" 403 false "The sandbox user may not do this inside the sandbox.";
     NoSpace "NO_SPACE" 507 false "The sandbox's disk limit, or the host's disk, is full.";
     LimitReached "LIMIT_REACHED" 429 true "A limit on processes, memory or sandboxes was reached.";

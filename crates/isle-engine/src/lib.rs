@@ -4,6 +4,7 @@
 
 mod agent;
 pub mod backend;
+pub mod carry;
 pub mod context;
 mod deny;
 pub mod engine;
@@ -15,9 +16,11 @@ mod pipeline;
 mod run;
 pub mod sandbox;
 pub mod strict_json;
+mod sync;
 mod validate;
 pub mod values;
 mod variables;
+pub mod watch;
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

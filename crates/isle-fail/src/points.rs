@@ -101,6 +101,19 @@ points! {
     WriteAudited "write.audited" Die Everywhere;
     RemoveDone "remove.done" Fail Everywhere;
     RemoveAudited "remove.audited" Die Everywhere;
+    EditDone "edit.done" Fail Everywhere;
+    EditAudited "edit.audited" Die Everywhere;
+    MoveDone "move.done" Fail Everywhere;
+    MoveAudited "move.audited" Die Everywhere;
+    UnpackDone "unpack.done" Fail Everywhere;
+    UnpackAudited "unpack.audited" Die Everywhere;
+    CopyOutReceived "copy_out.received" Fail Everywhere;
+    CopyOutPlaced "copy_out.placed" Fail Everywhere;
+    CopyOutAudited "copy_out.audited" Die Everywhere;
+    PruneDone "prune.done" Fail Everywhere;
+    PruneAudited "prune.audited" Die Everywhere;
+    SyncStarted "sync.started" Fail Everywhere;
+    SyncAudited "sync.audited" Die Everywhere;
 
     // Making a sandbox anew in place of another.
     ReplaceMarked "replace.marked" Fail Everywhere;

@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a target that finds something fails by panicking")]
 
+mod archives;
 mod bodies;
 mod config;
 mod messages;
@@ -20,6 +21,8 @@ mod files;
 #[path = "../../isle-agent/src/place.rs"]
 #[expect(dead_code, reason = "the agent uses the rest")]
 mod place;
+#[path = "../../isle-agent/src/watched.rs"]
+mod watched;
 
 type Run = Box<dyn FnMut(&[u8]) + Send>;
 
@@ -54,11 +57,13 @@ impl Target {
 pub fn all() -> Vec<Target> {
     let registry = isle_engine::ops::Registry::standard();
     let mut tree = paths::Tree::new();
+    let mut archives = archives::Ground::new();
     let runtime = mux::runtime();
     vec![
         Target { name: "wire", run: Box::new(wire::run) },
         Target { name: "mux", run: Box::new(move |bytes| mux::run(&runtime, bytes)) },
         Target { name: "paths", run: Box::new(move |bytes| tree.run(bytes)) },
+        Target { name: "archives", run: Box::new(move |bytes| archives.run(bytes)) },
         Target { name: "config", run: Box::new(config::run) },
         Target { name: "bodies", run: Box::new(move |bytes| bodies::run(&registry, bytes)) },
         Target { name: "messages", run: Box::new(messages::run) },

@@ -64,7 +64,7 @@ impl Tree {
         if let Reply::Stat(found) = stat(&below) {
             assert!(found.size != 7 || found.mode & 0o7777 != 0, "{found:?}");
         }
-        drop(list::list(&ListRequest { at: below.clone(), depth: 3, limit: 100 }));
+        drop(list::list(&ListRequest { at: below.clone(), depth: 3, limit: 100, glob: None }));
         let Ok(at) = Resolved::new(&below) else { return };
         if let Ok(file) = at.open(OFlags::PATH) {
             self.stays(&file);

@@ -25,6 +25,15 @@ const PROGRESS_CHARACTERS: usize = 200;
 const LOG_CHARACTERS: usize = 200;
 const CLIENT_NAME_CHARACTERS: usize = 64;
 
+/// Arguments as the log may show them: a token is nobody's business.
+fn logged(arguments: &Value) -> String {
+    let mut shown = arguments.clone();
+    if let Some(token) = shown.get_mut("token") {
+        *token = json!("***");
+    }
+    shown.to_string()
+}
+
 impl McpHandler {
     pub(crate) async fn call(
         &self,
@@ -35,7 +44,7 @@ impl McpHandler {
         self.check_shown(&name, &context)?;
         let arguments = Value::Object(request.arguments.unwrap_or_default());
         let log =
-            self.shared.log_calls.then(|| (Instant::now(), shorten(&arguments.to_string(), LOG_CHARACTERS)));
+            self.shared.log_calls.then(|| (Instant::now(), shorten(&logged(&arguments), LOG_CHARACTERS)));
         let actor = self.actor(&context);
 
         let cancelled = CancellationToken::new();

@@ -189,6 +189,11 @@ fn fixed_paths() -> Map<String, Value> {
         Value::Array(parameters)
     };
     let binary = json!({"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}});
+    let tar = json!({"application/x-tar": {"schema": {"type": "string", "format": "binary"}}});
+    let carried = json!({"type": "object", "required": ["path", "files", "directories", "bytes", "skipped", "skipped_count"],
+        "properties": {"path": {"type": "string"}, "files": {"type": "integer"}, "directories": {"type": "integer"},
+            "bytes": {"type": "integer"}, "skipped_count": {"type": "integer"},
+            "skipped": {"type": "array", "items": {"type": "object"}}}});
     let paths = json!({
         "/healthz": {"get": {"operationId": "healthz", "summary": "Is it alive", "security": [],
             "responses": {"200": answer("It is.", status.clone()), "default": error}}},
@@ -212,6 +217,39 @@ fn fixed_paths() -> Map<String, Value> {
                 "requestBody": {"required": true, "content": binary},
                 "responses": {"200": answer("Where and how large it is.", json!({"type": "object", "required": ["path", "size"],
                     "properties": {"path": {"type": "string"}, "size": {"type": "integer"}}})), "default": error}}},
+        "/v1/sandboxes/{sandbox}/files/tree": {
+            "get": {"operationId": "pack_tree", "summary": "A directory as a tar archive", "parameters": file(false),
+                "responses": {"200": {"description": "The archive.", "content": tar}, "default": error}},
+            "post": {"operationId": "pack_listed", "summary": "Some files of a directory as a tar archive",
+                "description": "The body is a list of paths relative to `path`, each ended by a NUL byte.", "parameters": file(false),
+                "requestBody": {"required": true, "content": binary},
+                "responses": {"200": {"description": "The archive.", "content": tar}, "default": error}},
+            "put": {"operationId": "unpack_tree", "summary": "Unpack a tar archive",
+                "description": "Nothing is in place until all of it arrived and is good. Names that lead out, links that lead out, hard links and devices are refused.",
+                "parameters": file(false), "requestBody": {"required": true, "content": tar},
+                "responses": {"200": answer("What was unpacked.", carried), "default": error}}},
+        "/v1/sandboxes/{sandbox}/files/manifest": {"get": {"operationId": "tree_manifest",
+            "summary": "What a directory holds, with hashes", "parameters": file(false),
+            "responses": {"200": {"description": "One JSON object per line: path (or path_base64), kind, mode, size, sha256.",
+                "content": {"application/x-ndjson": {"schema": {"type": "string"}}}}, "default": error}}},
+        "/v1/sandboxes/{sandbox}/files/prune": {"post": {"operationId": "prune_files",
+            "summary": "Remove files and empty directories",
+            "description": "The body is a list of paths relative to `path`, each ended by a NUL byte.", "parameters": file(false),
+            "requestBody": {"required": true, "content": binary},
+            "responses": {"200": answer("How many were there.", json!({"type": "object", "required": ["removed"],
+                "properties": {"removed": {"type": "integer"}}})), "default": error}}},
+        "/v1/sandboxes/{sandbox}/files/watch/events": {"get": {"operationId": "watch_files_events",
+            "summary": "Watch files as they change",
+            "description": "First `watching`, then `file` events with kind, path, from and directory, `overflow` when more happened than is told, `ended` when the directory or the sandbox is gone.",
+            "parameters": [
+                sandbox.clone(),
+                {"name": "path", "in": "query", "required": false, "schema": {"type": "string"},
+                    "description": "Directory or file, default /workspace."},
+                {"name": "recursive", "in": "query", "required": false, "schema": {"type": "boolean"}},
+                {"name": "user", "in": "query", "required": false, "schema": {"type": "string", "enum": ["sandbox", "root"]}}],
+            "responses": {"200": {"description": "The events.", "content": {"text/event-stream": {"schema": {"type": "object",
+                "required": ["event", "data"], "properties": {"data": {"type": "string"},
+                    "event": {"type": "string", "enum": ["watching", "file", "overflow", "ended"]}}}}}}, "default": error}}},
         "/v1/sandboxes/{sandbox}/exec/stream": {"post": {"operationId": "exec_stream",
             "summary": "Run a command and follow it",
             "description": "Takes the arguments of `exec` but `wait`. The run goes on when the client leaves; /v1/runs/{run_id}/events takes it up again.",

@@ -57,6 +57,18 @@ pub enum FailureKind {
     /// There is no guest root: commands run as one user only.
     #[n(16)]
     NoGuestRoot,
+    /// Something stands there already.
+    #[n(32)]
+    Exists,
+    /// Larger than allowed.
+    #[n(33)]
+    TooLarge,
+    /// The two places are on different file systems of the sandbox.
+    #[n(34)]
+    OtherDevice,
+    /// The kernel gives no more watches.
+    #[n(35)]
+    TooManyWatches,
 }
 
 /// Why something failed inside the sandbox.

@@ -59,6 +59,10 @@ pub struct WriteHeader {
     /// Append to what is there instead of replacing it.
     #[n(2)]
     pub append: bool,
+    /// A file that is there keeps its permission bits. Agents before generation 3 do not know this.
+    #[n(3)]
+    #[cbor(default)]
+    pub keep_mode: bool,
 }
 
 /// Lists a directory.
@@ -74,6 +78,9 @@ pub struct ListRequest {
     /// How many entries at most.
     #[n(2)]
     pub limit: u32,
+    /// Only entries whose path, or name, matches this glob. Since generation 3.
+    #[n(3)]
+    pub glob: Option<String>,
 }
 
 /// Removes a file or tree.

@@ -13,6 +13,7 @@ mod message;
 mod mux;
 mod quiet;
 mod steps;
+mod tree;
 
 pub use code::{
     CodeLanguage, CodeRequest, CodeSource, ContextAction, ContextEntry, ContextFate, ContextList,
@@ -25,6 +26,7 @@ pub use message::*;
 pub use mux::{Incoming, Mux, MuxError, Side, Stream};
 pub use quiet::QuietSocket;
 pub use steps::{InputRequest, Step, StepEnd, StepsRequest};
+pub use tree::*;
 
 /// The generation of the protocol this crate speaks. An agent in a living sandbox is frozen,
 /// so it is the host that adapts: it may talk to any generation from [`OLDEST_GENERATION`] on.
@@ -38,6 +40,8 @@ pub const RATION_GENERATION: u32 = 3;
 
 /// The first generation whose agents keep the input of a run and run several commands as one.
 pub const JOBS_GENERATION: u32 = 3;
+/// The first generation whose agents edit, search, watch and carry whole trees.
+pub const TREE_GENERATION: u32 = 3;
 
 /// The oldest agent generation the host still talks to.
 pub const OLDEST_GENERATION: u32 = 1;

@@ -11,6 +11,10 @@ use crate::file::{
     ListRequest, Listing, PathRequest, ReadRequest, RemoveRequest, Stat, WhichRequest, WriteRequest,
 };
 use crate::steps::{InputRequest, StepEnd, StepsRequest};
+use crate::tree::{
+    ArchiveRefused, Carried, EditRefused, EditRequest, Edited, ManifestRequest, Matches, MoveRequest,
+    PackRequest, PruneRequest, SearchRequest, UnpackRequest, WatchRequest,
+};
 
 /// First message on every stream, from host to agent: what this stream is for.
 #[derive(Debug, Clone, Encode, Decode)]
@@ -73,6 +77,30 @@ pub enum Request {
     /// [`Reply`] that says how much was taken. Since generation 3.
     #[n(17)]
     Input(#[n(0)] InputRequest),
+    /// Replace text in a file. Answered with [`Reply`].
+    #[n(32)]
+    Edit(#[n(0)] EditRequest),
+    /// Move a file or directory. Answered with [`Reply`].
+    #[n(33)]
+    Move(#[n(0)] Box<MoveRequest>),
+    /// Search files. Answered with [`Reply`].
+    #[n(34)]
+    Search(#[n(0)] SearchRequest),
+    /// Tell what happens to files: see [`WatchRequest`].
+    #[n(35)]
+    Watch(#[n(0)] WatchRequest),
+    /// Send a tree: see [`PackRequest`].
+    #[n(36)]
+    Pack(#[n(0)] PackRequest),
+    /// Take a tree: see [`UnpackRequest`].
+    #[n(37)]
+    Unpack(#[n(0)] UnpackRequest),
+    /// Say what a tree holds: see [`ManifestRequest`].
+    #[n(38)]
+    Manifest(#[n(0)] ManifestRequest),
+    /// Remove what is named: see [`PruneRequest`]. Answered with [`Reply`].
+    #[n(39)]
+    Prune(#[n(0)] PruneRequest),
 }
 
 /// Opens a connection.
@@ -470,4 +498,22 @@ pub enum Reply {
     /// So many bytes of input were taken. Since generation 3.
     #[n(6)]
     Taken(#[n(0)] u64),
+    /// A file was edited.
+    #[n(32)]
+    Edited(#[n(0)] Edited),
+    /// It was not: a text is not there, or not once.
+    #[n(33)]
+    EditRefused(#[n(0)] EditRefused),
+    /// What a search found.
+    #[n(34)]
+    Matches(#[n(0)] Matches),
+    /// What was packed or unpacked.
+    #[n(35)]
+    Carried(#[n(0)] Carried),
+    /// An archive was refused.
+    #[n(36)]
+    ArchiveRefused(#[n(0)] ArchiveRefused),
+    /// So many were removed.
+    #[n(37)]
+    Pruned(#[n(0)] u64),
 }

@@ -2,9 +2,16 @@
 //! links are never followed, and a path that must stay below a directory cannot leave it. The
 //! rights that count are those of the guest user the host names, by the kernel's own check.
 
+pub(crate) mod edit;
+pub(crate) mod find;
 pub(crate) mod list;
 pub(crate) mod read;
+pub(crate) mod relocate;
 pub(crate) mod remove;
+pub(crate) mod search;
+pub(crate) mod trees;
+mod turn;
+pub(crate) mod watch;
 pub(crate) mod write;
 
 use std::borrow::Cow;

@@ -105,9 +105,9 @@ impl Batch {
         self.made.extend(made.into_iter().map(|path| (header.at.clone(), path)));
         parents?;
         let (directory, name) = at.parent()?;
-        let existing = match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Some(facts(&stat).kind),
-            Err(rustix::io::Errno::NOENT) => None,
+        let (existing, kept) = match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => (Some(facts(&stat).kind), Some(facts(&stat).mode)),
+            Err(rustix::io::Errno::NOENT) => (None, None),
             Err(error) => return Err(error.into()),
         };
         // A link in the last place is written through, by the same rules that found it.
@@ -125,7 +125,8 @@ impl Batch {
         let temporary = temporary_name()?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&directory, &temporary[..], flags, Mode::from_raw_mode(0o600))?;
-        rustix::fs::fchmod(&file, Mode::from_raw_mode(header.mode & 0o777))?;
+        let mode = kept.filter(|_| header.keep_mode).unwrap_or(header.mode) & 0o777;
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
         let pending = Pending {
             directory,
             name,
@@ -269,6 +270,27 @@ fn copy_range(from: &OwnedFd, to: &OwnedFd, range: Range<u64>, buffer: &mut [u8]
         offset += count as u64;
     }
     Ok(())
+}
+
+/// Writes a file beside its place and puts it there at once.
+pub(super) fn swap_in(directory: &OwnedFd, name: &[u8], mode: u32, contents: &[u8]) -> io::Result<()> {
+    let temporary = temporary_name()?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(directory, &temporary[..], flags, Mode::from_raw_mode(0o600))?;
+    let fill = || -> io::Result<()> {
+        let mut rest = contents;
+        while !rest.is_empty() {
+            let count = rustix::io::write(&file, rest)?;
+            rest = &rest[count..];
+        }
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+        Ok(rustix::fs::renameat(directory, &temporary[..], directory, name)?)
+    };
+    let filled = fill();
+    if filled.is_err() {
+        rustix::fs::unlinkat(directory, &temporary[..], AtFlags::empty()).ok();
+    }
+    filled
 }
 
 fn temporary_name() -> io::Result<Vec<u8>> {

@@ -35,6 +35,19 @@ pub(crate) fn file_error(failure: &Failure, path: &str) -> Error {
             Error::new(Code::InvalidArgument, format!("{path} is a directory that is not empty"))
                 .next("set recursive to remove it with all it holds")
         }
+        FailureKind::Exists => Error::new(Code::FileExists, format!("something stands at {path} already"))
+            .next("choose another place, or set replace"),
+        FailureKind::TooLarge => Error::new(Code::TooLarge, format!("{path} is too large for this"))
+            .next("use a program in the sandbox, such as sed, with exec"),
+        FailureKind::OtherDevice => Error::new(
+            Code::InvalidArgument,
+            format!("{path} and its new place are on different file systems of the sandbox"),
+        )
+        .next("use `mv` in the sandbox with exec"),
+        FailureKind::TooManyWatches => {
+            Error::new(Code::LimitReached, "the kernel gives the sandbox no more watches")
+                .next("end other watches, or watch a smaller directory")
+        }
         FailureKind::NoSuchRun => Error::new(Code::RunFinished, "the run has already ended")
             .next("its record and output stay: see `logs` and `history`"),
         FailureKind::InputClosed => {
@@ -96,6 +109,10 @@ pub(crate) fn exec_error(failure: &Failure, program: &str) -> Error {
         | FailureKind::NoSuchRun
         | FailureKind::InputClosed
         | FailureKind::NotEmpty
+        | FailureKind::Exists
+        | FailureKind::TooLarge
+        | FailureKind::OtherDevice
+        | FailureKind::TooManyWatches
         | FailureKind::Other => {
             Error::internal(format!("{} failed in the sandbox: {}", failure.doing, system(failure.errno)))
         }

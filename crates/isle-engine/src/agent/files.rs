@@ -16,6 +16,13 @@ use crate::values::GuestPath;
 /// Largest piece of a file in one frame.
 const PIECE: usize = 256 * 1024;
 
+/// Whether a file that is there keeps its permission bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeepMode {
+    Yes,
+    No,
+}
+
 /// One file of a write; its contents may still be on their way.
 pub(crate) struct FileToWrite {
     /// Where.
@@ -24,14 +31,18 @@ pub(crate) struct FileToWrite {
     pub(crate) mode: u32,
     /// Append instead of replacing.
     pub(crate) append: bool,
+    /// What becomes of the permission bits of a file that is there.
+    pub(crate) keep_mode: KeepMode,
     /// What.
     pub(crate) body: BoxStream<'static, Result<Bytes>>,
 }
 
 impl FileToWrite {
     /// A file whose contents are at hand.
-    pub(crate) fn whole(path: GuestPath, mode: u32, append: bool, contents: Bytes) -> Self {
-        Self { path, mode, append, body: stream::once(async move { Ok(contents) }).boxed() }
+    pub(crate) fn whole(path: GuestPath, mode: Option<u32>, append: bool, contents: Bytes) -> Self {
+        let keep_mode = if mode.is_none() { KeepMode::Yes } else { KeepMode::No };
+        let mode = mode.unwrap_or(0o644);
+        Self { path, mode, append, keep_mode, body: stream::once(async move { Ok(contents) }).boxed() }
     }
 }
 
@@ -99,8 +110,12 @@ impl AgentClient {
         user: GuestUser,
         depth: u32,
         limit: u32,
+        glob: Option<String>,
     ) -> Result<Listing> {
-        let request = Request::List(ListRequest { at: path_request(path, user), depth, limit });
+        if glob.is_some() {
+            self.needs_trees()?;
+        }
+        let request = Request::List(ListRequest { at: path_request(path, user), depth, limit, glob });
         match self.ask(&request).await? {
             Reply::Listing(listing) => Ok(listing),
             Reply::Failed(failure) => Err(file_error(&failure, path.as_str())),
@@ -154,7 +169,12 @@ async fn send_files<W: AsyncWrite + Unpin>(
     files: Vec<FileToWrite>,
 ) -> Result<(), SendError> {
     for mut file in files {
-        let header = WriteHeader { at: path_request(&file.path, user), mode: file.mode, append: file.append };
+        let header = WriteHeader {
+            at: path_request(&file.path, user),
+            mode: file.mode,
+            append: file.append,
+            keep_mode: file.keep_mode == KeepMode::Yes,
+        };
         write_message(writer, &header).await?;
         while let Some(bytes) = file.body.next().await {
             let mut bytes = bytes.map_err(SendError::Source)?;

@@ -4,14 +4,15 @@
 mod exec;
 mod failure;
 mod files;
+mod trees;
 
 use std::time::Duration;
 
 use isle_wire::{
     CODE_GENERATION, ContextAction, ContextEntry, ContextList, ContextRequest, FailureKind, Frame,
     FrameError, GENERATION, GuestUser, Hello, InputRequest, JOBS_GENERATION, Mux, OLDEST_GENERATION,
-    PathRequest, Reply, Request, RunEntry, RunList, RunRef, Side, SignalRequest, Stream, Welcome,
-    WhichRequest, read_frame, write_message,
+    PathRequest, Reply, Request, RunEntry, RunList, RunRef, Side, SignalRequest, Stream, TREE_GENERATION,
+    Welcome, WhichRequest, read_frame, write_message,
 };
 
 use crate::backend::Link;
@@ -20,7 +21,7 @@ use crate::values::{ContextName, GuestPath, Place};
 
 pub(crate) use exec::{ExecInput, ExecSignal, forward_input};
 pub(crate) use failure::{exec_error, file_error};
-pub(crate) use files::FileToWrite;
+pub(crate) use files::{FileToWrite, KeepMode};
 
 /// How long an agent may take to say who it is.
 const GREETING: Duration = Duration::from_secs(20);
@@ -81,6 +82,18 @@ impl AgentClient {
             Reply::Failed(failure) => Err(file_error(&failure, "the run")),
             other => Err(unexpected(&other)),
         }
+    }
+
+    /// Refuses what only agents since generation 3 can do.
+    fn needs_trees(&self) -> Result<()> {
+        if self.generation >= TREE_GENERATION {
+            return Ok(());
+        }
+        Err(Error::new(
+            Code::VersionMismatch,
+            "the sandbox was made by a version of Isle that cannot do this",
+        )
+        .next("destroy the sandbox (its workspace stays) and call again"))
     }
 
     async fn greet(&self) -> Result<Welcome> {

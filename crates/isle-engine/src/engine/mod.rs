@@ -5,11 +5,13 @@ mod recover;
 mod session;
 mod shutdown;
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::StreamExt;
 use futures::stream::BoxStream;
 use isle_fail::Point;
 use isle_store::Store;
@@ -18,7 +20,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::agent::FileToWrite;
+use crate::agent::{FileToWrite, KeepMode};
 use crate::backend::{Backend, Limits, Offer, Tier};
 use crate::context::{CallContext, Door};
 pub use crate::deny::DenyList;
@@ -31,8 +33,10 @@ use crate::pipeline::{Admission, Capacity, stopping};
 use crate::run::Runs;
 pub use crate::run::{RunLimits, SecretNames};
 use crate::sandbox::{Fleet, Settings, offers};
+use crate::sync::Syncs;
 use crate::values::{ByteSize, GuestPath, RunId, RunOrJob, SandboxName, Span};
 use crate::variables::Variables;
+use crate::watch::{FileUpdate, Watches};
 
 pub use session::{Session, SessionEvent, SessionInput, SessionOutput};
 
@@ -63,6 +67,8 @@ pub struct EngineConfig {
     pub secret_names: SecretNames,
     /// Commands that are refused, by pattern.
     pub deny: DenyList,
+    /// Directories of the host that operations may copy from, copy to and keep in step.
+    pub host_roots: Vec<PathBuf>,
 }
 
 impl Default for EngineConfig {
@@ -80,6 +86,7 @@ impl Default for EngineConfig {
             warm_default: true,
             secret_names: SecretNames::default(),
             deny: DenyList::default(),
+            host_roots: Vec::new(),
         }
     }
 }
@@ -106,6 +113,8 @@ pub(crate) struct Inner {
     pub(crate) runs: Runs,
     pub(crate) variables: Variables,
     pub(crate) admission: Admission,
+    pub(crate) watches: Watches,
+    pub(crate) syncs: Syncs,
     /// Everything that goes on in the background; stopping waits for it.
     pub(crate) tasks: TaskTracker,
     pub(crate) started: std::time::Instant,
@@ -259,6 +268,8 @@ impl Engine {
             runs: Runs::default(),
             variables: Variables::default(),
             admission: Admission::new(capacity),
+            watches: Watches::default(),
+            syncs: Syncs::default(),
             tasks: TaskTracker::new(),
             started: std::time::Instant::now(),
             leaving: CancellationToken::new(),
@@ -342,7 +353,7 @@ impl Engine {
         body: ByteStream,
     ) -> Result<u64> {
         let sandbox = self.inner.ensure(&context, &sandbox).await?;
-        let file = FileToWrite { path: path.clone(), mode, append: false, body };
+        let file = FileToWrite { path: path.clone(), mode, append: false, keep_mode: KeepMode::No, body };
         let sizes = sandbox.agent()?.write_files(user, vec![file]).await?;
         failpoint(Point::WriteDone)?;
         let size = sizes.first().copied().unwrap_or(0);
@@ -351,6 +362,21 @@ impl Engine {
         self.inner.journal.audit(&audit).map_err(|error| error.unrecorded("the file was written"))?;
         isle_fail::pass(Point::WriteAudited);
         Ok(size)
+    }
+
+    /// Tells what happens to files of a sandbox, as it happens. The stream ends with the directory, and
+    /// with an error when the sandbox ends.
+    pub async fn watch(
+        &self,
+        context: CallContext,
+        sandbox: SandboxName,
+        path: GuestPath,
+        user: GuestUser,
+        recursive: bool,
+    ) -> Result<BoxStream<'static, Result<FileUpdate>>> {
+        let sandbox = self.inner.looked_at(&context, &sandbox).await?;
+        let batches = sandbox.agent()?.watch(&path, user, recursive).await?;
+        Ok(batches.map(|batch| batch.map(FileUpdate::of)).boxed())
     }
 
     /// Ends what cannot go on without the engine: one-shots and interactive commands, whose callers
@@ -386,7 +412,7 @@ impl Inner {
 
 /// A file that claims to be larger than the disk it is on is mostly hole. Whoever asks for all of it
 /// would get nothing but zeros, for hours, and fill a disk of their own.
-fn refuse_hollow(path: &GuestPath, stat: &Stat, disk: ByteSize) -> Result<()> {
+pub(crate) fn refuse_hollow(path: &GuestPath, stat: &Stat, disk: ByteSize) -> Result<()> {
     let hollow = stat.allocated.is_some_and(|allocated| allocated < stat.size);
     if !hollow || stat.size <= disk.0 {
         return Ok(());

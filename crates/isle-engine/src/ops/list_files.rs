@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::inputs::{User, sandbox_or_default};
+use super::search_files::check_glob;
 use super::shapes::{FileFacts, KindName};
 use super::{Effect, Method, Operation, Route, Toolset};
 use crate::context::{CallContext, Door};
@@ -25,6 +26,8 @@ pub(super) struct Input {
     depth: Option<u32>,
     /// Entries at most, default 200.
     limit: Option<u32>,
+    /// Such as "*.py"; at any depth.
+    glob: Option<String>,
     user: Option<User>,
 }
 
@@ -63,19 +66,22 @@ impl Operation for ListFiles {
 
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
         let refuse = |what: &str, next: &str| Err(Error::new(Code::InvalidArgument, what).next(next));
-        let (depth, limit) = (input.depth.unwrap_or(1), input.limit.unwrap_or(200));
+        // Who looks for a name looks everywhere.
+        let deep = if input.glob.is_some() { 32 } else { 1 };
+        let (depth, limit) = (input.depth.unwrap_or(deep), input.limit.unwrap_or(200));
         if !(1..=32).contains(&depth) {
             return refuse("depth is out of range", "choose 1 to 32");
         }
         if !(1..=10_000).contains(&limit) {
             return refuse("limit is out of range", "choose 1 to 10000");
         }
+        check_glob(input.glob.as_deref())?;
         // A model's context is not to be flooded.
         let limit = if context.door == Door::Mcp { limit.min(200) } else { limit };
         let path = input.path.unwrap_or_else(GuestPath::workspace);
         let sandbox = engine.inner.looked_at(&context, &sandbox_or_default(input.sandbox)).await?;
         let user = input.user.unwrap_or_default().into();
-        let listing = sandbox.agent()?.list(&path, user, depth, limit).await?;
+        let listing = sandbox.agent()?.list(&path, user, depth, limit, input.glob).await?;
         let entries = listing
             .entries
             .into_iter()

@@ -17,10 +17,14 @@ use crate::values::reading::take_refused;
 mod audit;
 mod audit_verify;
 mod contexts;
+mod copy_in;
+mod copy_out;
 mod create;
 mod destroy;
+mod edit_file;
 mod env;
 mod exec;
+mod git_clone;
 mod health;
 mod history;
 mod inputs;
@@ -30,6 +34,7 @@ mod kill;
 mod list;
 mod list_files;
 mod logs;
+mod move_file;
 mod read_file;
 mod remove_file;
 mod reset;
@@ -38,13 +43,17 @@ mod run;
 mod run_code;
 mod run_commands;
 mod runtimes;
+mod search_files;
 pub mod shapes;
 mod stat_file;
 mod status;
+mod sync;
 mod times;
+pub(crate) use times::timestamp;
 mod toolsets;
 mod validate;
 mod wait;
+mod watch_files;
 mod write_files;
 
 pub use toolsets::{Toolset, Toolsets};
@@ -262,6 +271,16 @@ fn standard() -> Vec<Entry> {
         Entry::of::<jobs::ListJobs>(),
         Entry::of::<jobs::WriteJob>(),
         Entry::of::<run_commands::RunCommands>(),
+        Entry::of::<edit_file::EditFile>(),
+        Entry::of::<search_files::SearchFiles>(),
+        Entry::of::<move_file::MoveFile>(),
+        Entry::of::<watch_files::WatchFiles>(),
+        Entry::of::<copy_in::CopyIn>(),
+        Entry::of::<copy_out::CopyOut>(),
+        Entry::of::<sync::SyncStart>(),
+        Entry::of::<sync::SyncStop>(),
+        Entry::of::<sync::SyncList>(),
+        Entry::of::<git_clone::GitClone>(),
         Entry::of::<stat_file::StatFile>(),
         Entry::of::<remove_file::RemoveFile>(),
         Entry::of::<audit::Audit>(),

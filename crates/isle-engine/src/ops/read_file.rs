@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::inputs::{User, sandbox_or_default};
 use super::{Effect, Method, Operation, Route, Toolset};
 use crate::context::{CallContext, Door};
-use crate::engine::Engine;
+use crate::engine::{ByteStream, Engine};
 use crate::error::{Code, Error, Result};
 use crate::run::output::KeptOutput;
 use crate::values::{GuestPath, SandboxName};
@@ -30,6 +30,8 @@ pub(super) struct Input {
     offset: Option<u64>,
     /// Bytes at most.
     limit: Option<u64>,
+    /// Such as "10-20", in place of offset.
+    lines: Option<String>,
     /// Default auto: text if it is UTF-8.
     encoding: Option<Encoding>,
     user: Option<User>,
@@ -56,6 +58,9 @@ pub(super) struct Output {
     size: u64,
     /// Pass as offset for the rest; null at the end.
     next_offset: Option<u64>,
+    /// Number of the first line, when lines were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_line: Option<u64>,
 }
 
 impl Operation for ReadFile {
@@ -78,12 +83,27 @@ impl Operation for ReadFile {
         if limit == 0 {
             return Err(Error::new(Code::InvalidArgument, "limit is 0").next("ask for at least one byte"));
         }
+        let lines = input.lines.as_deref().map(Lines::parse).transpose()?;
+        if lines.is_some() && (input.offset.is_some() || input.limit.is_some()) {
+            return Err(Error::new(Code::InvalidArgument, "lines and offset or limit are both given")
+                .next("give either lines, or offset and limit"));
+        }
         let sandbox = engine.inner.looked_at(&context, &sandbox_or_default(input.sandbox)).await?;
         let user = input.user.unwrap_or_default().into();
-        let (stat, body) = sandbox.agent()?.read_file(&input.path, user, offset, Some(limit)).await?;
+        let (from, wanted) = if lines.is_some() { (0, None) } else { (offset, Some(limit)) };
+        let (stat, body) = sandbox.agent()?.read_file(&input.path, user, from, wanted).await?;
         if stat.kind == FileKind::Directory {
             return Err(Error::new(Code::IsDirectory, format!("{} is a directory", input.path))
                 .next("name a file; list_files shows what the directory holds"));
+        }
+        if let Some(lines) = lines {
+            let (offset, bytes) = lines.pick(body, cap).await?;
+            let cut = bytes.len() as u64 >= cap;
+            let (content, encoding, used) = encode(bytes, input.encoding.unwrap_or_default(), cut, cap)?;
+            let size = stat.size.max(offset + used);
+            let next_offset = Some(offset + used).filter(|next| *next < size && used > 0);
+            let first_line = Some(lines.first);
+            return Ok(Output { path: input.path, content, encoding, offset, size, next_offset, first_line });
         }
         let bytes = body
             .try_fold(Vec::new(), |mut all, piece| async move {
@@ -97,7 +117,52 @@ impl Operation for ReadFile {
         let (content, encoding, used) = encode(bytes, input.encoding.unwrap_or_default(), more, cap)?;
         let next = offset + used;
         let next_offset = (next < size && used > 0).then_some(next);
-        Ok(Output { path: input.path, content, encoding, offset, size, next_offset })
+        Ok(Output { path: input.path, content, encoding, offset, size, next_offset, first_line: None })
+    }
+}
+
+/// A range of lines, counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Lines {
+    first: u64,
+    last: u64,
+}
+
+impl Lines {
+    /// Reads `10-20`, `10-` and `10`.
+    fn parse(text: &str) -> Result<Self> {
+        let refuse = || {
+            Error::new(Code::InvalidArgument, format!("{text:?} is not a range of lines"))
+                .next("write it like \"10-20\", \"10-\" or \"10\"; the first line is 1")
+        };
+        let number = |text: &str| text.trim().parse::<u64>().map_err(|_| refuse());
+        let (first, last) = match text.split_once('-') {
+            None => (number(text)?, number(text)?),
+            Some((first, last)) if last.trim().is_empty() => (number(first)?, u64::MAX),
+            Some((first, last)) => (number(first)?, number(last)?),
+        };
+        if first == 0 || last < first { Err(refuse()) } else { Ok(Self { first, last }) }
+    }
+
+    /// The bytes of these lines, at most `cap`, and where in the file they begin. What comes after them
+    /// is not read.
+    async fn pick(self, mut body: ByteStream, cap: u64) -> Result<(u64, Vec<u8>)> {
+        let (mut line, mut offset, mut picked) = (1, 0, Vec::new());
+        while let Some(piece) = body.try_next().await? {
+            for part in piece.split_inclusive(|&byte| byte == b'\n') {
+                if line > self.last || picked.len() as u64 >= cap {
+                    return Ok((offset, picked));
+                }
+                if line >= self.first {
+                    let room = usize::try_from(cap - picked.len() as u64).unwrap_or(usize::MAX);
+                    picked.extend_from_slice(&part[..part.len().min(room)]);
+                } else {
+                    offset += part.len() as u64;
+                }
+                line += u64::from(part.ends_with(b"\n"));
+            }
+        }
+        Ok((offset, picked))
     }
 }
 
@@ -143,6 +208,16 @@ mod tests {
         let bytes = "a€".as_bytes()[..2].to_vec();
         assert_eq!(encode(bytes.clone(), Encoding::Auto, true, 1000).unwrap(), ("a".into(), "utf8", 1));
         assert_eq!(encode(bytes, Encoding::Auto, false, 1000).unwrap().1, "base64");
+    }
+
+    #[test]
+    fn lines_are_written_as_a_range() {
+        assert_eq!(Lines::parse("10-20").unwrap(), Lines { first: 10, last: 20 });
+        assert_eq!(Lines::parse("7").unwrap(), Lines { first: 7, last: 7 });
+        assert_eq!(Lines::parse("7-").unwrap(), Lines { first: 7, last: u64::MAX });
+        for bad in ["", "0", "0-3", "5-4", "-3", "a-b", "1-2-3"] {
+            assert_eq!(Lines::parse(bad).unwrap_err().code, Code::InvalidArgument, "{bad}");
+        }
     }
 
     #[test]

@@ -42,7 +42,7 @@ impl Operation for RemoveFile {
     const TITLE: &'static str = "Remove a file";
     const DESCRIPTION: &'static str = "Remove a file of a sandbox, or a tree when recursive.";
     const ROUTE: Route = Route { method: Method::Post, path: "/sandboxes/{sandbox}/files/remove" };
-    const TOOLSET: Toolset = Toolset::None;
+    const TOOLSET: Toolset = Toolset::Files;
     const EFFECT: Effect = Effect::Destroys;
 
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {

@@ -40,7 +40,7 @@ impl Operation for StatFile {
     const TITLE: &'static str = "Facts about a file";
     const DESCRIPTION: &'static str = "Kind, size, mode, owner and time of a file of a sandbox.";
     const ROUTE: Route = Route { method: Method::Get, path: "/sandboxes/{sandbox}/files/stat" };
-    const TOOLSET: Toolset = Toolset::None;
+    const TOOLSET: Toolset = Toolset::Files;
     const EFFECT: Effect = Effect::Reads;
 
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {

@@ -9,6 +9,7 @@ use crate::backend::{GuaranteeStatus, Limits, Usage};
 use crate::context::CallContext;
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::sync::SyncShape;
 use crate::values::{RunId, SandboxName};
 
 /// Sandboxes in an overview.
@@ -39,6 +40,9 @@ pub(super) struct Detail {
     limits: Limits,
     usage: Usage,
     runs: Vec<RunningRun>,
+    /// Directories that follow one of the host.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    syncs: Vec<SyncShape>,
     /// What is enforced, line by line.
     containment: Vec<Line>,
 }
@@ -105,7 +109,8 @@ impl Operation for Status {
                 fix: guarantee.fix.clone(),
             })
             .collect();
-        let detail = Detail { limits: sandbox.spec.limits.clone(), usage, runs, containment };
+        let syncs = inner.syncs.of(&name);
+        let detail = Detail { limits: sandbox.spec.limits.clone(), usage, runs, syncs, containment };
         Ok(Output { sandboxes: vec![SandboxBrief::of(&sandbox)], total: 1, detail: Some(detail) })
     }
 }

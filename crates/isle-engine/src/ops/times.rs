@@ -1,7 +1,7 @@
 //! Times as people and programs read them.
 
 /// Milliseconds since 1970 as `2026-01-31T12:34:56.789Z`.
-pub(super) fn timestamp(millis: i64) -> String {
+pub(crate) fn timestamp(millis: i64) -> String {
     let (days, rest) = (millis.div_euclid(86_400_000), millis.rem_euclid(86_400_000));
     let (year, month, day) = date(days);
     let (seconds, millis) = (rest / 1000, rest % 1000);

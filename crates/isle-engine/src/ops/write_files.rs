@@ -74,10 +74,10 @@ impl FileInput {
         }
     }
 
-    fn mode(&self) -> Result<u32> {
-        let Some(text) = &self.mode else { return Ok(0o644) };
+    fn mode(&self) -> Result<Option<u32>> {
+        let Some(text) = &self.mode else { return Ok(None) };
         let digits = text.strip_prefix("0o").unwrap_or(text);
-        u32::from_str_radix(digits, 8).ok().filter(|mode| *mode <= 0o777).ok_or_else(|| {
+        u32::from_str_radix(digits, 8).ok().filter(|mode| *mode <= 0o777).map(Some).ok_or_else(|| {
             Error::new(Code::InvalidArgument, format!("{}: {text:?} is not a mode", self.path))
                 .next("write it in octal, such as \"644\" or \"755\"")
         })

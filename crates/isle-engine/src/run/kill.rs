@@ -132,7 +132,13 @@ impl Run {
             | Reply::Listing(_)
             | Reply::Found(_)
             | Reply::Written(_)
-            | Reply::Taken(_) => Ok(()),
+            | Reply::Taken(_)
+            | Reply::Edited(_)
+            | Reply::EditRefused(_)
+            | Reply::Matches(_)
+            | Reply::Carried(_)
+            | Reply::ArchiveRefused(_)
+            | Reply::Pruned(_) => Ok(()),
         }
     }
 }

@@ -432,7 +432,7 @@ async fn place(
 ) -> Result<GuestPath> {
     let path: GuestPath = format!("/tmp/.isle-{run}.{ending}").parse()?;
     let contents = Bytes::copy_from_slice(text.as_bytes());
-    let file = FileToWrite::whole(path.clone(), 0o600, false, contents);
+    let file = FileToWrite::whole(path.clone(), Some(0o600), false, contents);
     sandbox.agent()?.write_files(user, vec![file]).await?;
     Ok(path)
 }

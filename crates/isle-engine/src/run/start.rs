@@ -273,7 +273,7 @@ async fn open_in(sandbox: &Sandbox, plan: &Plan, id: &RunId) -> Result<(Resolved
 
 fn to_write((path, contents): &(GuestPath, bytes::Bytes)) -> FileToWrite {
     // Placed files are often scripts; who may read them inside a sandbox of one user matters little.
-    FileToWrite::whole(path.clone(), 0o755, false, contents.clone())
+    FileToWrite::whole(path.clone(), Some(0o755), false, contents.clone())
 }
 
 fn exec_input(input: Input) -> ExecInput {

@@ -144,7 +144,15 @@ impl Place {
             | Request::Contexts
             | Request::Context(_)
             | Request::Steps(_)
-            | Request::Input(_) => {
+            | Request::Input(_)
+            | Request::Edit(_)
+            | Request::Move(_)
+            | Request::Search(_)
+            | Request::Watch(_)
+            | Request::Pack(_)
+            | Request::Unpack(_)
+            | Request::Manifest(_)
+            | Request::Prune(_) => {
                 panic!("an agent of the first generation does not know this request")
             }
             Request::Shutdown => return self.die(),

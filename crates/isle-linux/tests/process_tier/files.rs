@@ -43,8 +43,9 @@ async fn paths_of_the_sandbox_mean_its_own_directories() {
     assert!(matches!(guest.write(below_workspace("c"), b"hi").await, Reply::Written(_)));
     let outcome = guest.shell("cat a/b ~/b $TMPDIR/b c").await;
     assert_eq!(outcome.stdout, "hellohellohellohi");
-    let listing =
-        guest.ask(&Request::List(ListRequest { at: absolute("/workspace"), depth: 2, limit: 10 })).await;
+    let listing = guest
+        .ask(&Request::List(ListRequest { at: absolute("/workspace"), depth: 2, limit: 10, glob: None }))
+        .await;
     let Reply::Listing(listing) = listing else { panic!("{listing:?}") };
     let names: Vec<_> =
         listing.entries.iter().map(|entry| String::from_utf8_lossy(&entry.path).into_owned()).collect();

@@ -191,7 +191,9 @@ impl Guest {
         let mut stream = self.mux.open().await.unwrap();
         let user = GuestUser::Sandbox;
         write_message(&mut stream, &Request::WriteFiles(WriteRequest { user })).await.unwrap();
-        write_message(&mut stream, &WriteHeader { at: path, mode: 0o644, append: false }).await.unwrap();
+        write_message(&mut stream, &WriteHeader { at: path, mode: 0o644, append: false, keep_mode: false })
+            .await
+            .unwrap();
         for piece in contents.chunks(256 * 1024) {
             write_frame(&mut stream, &Frame::Data(piece.to_vec().into())).await.unwrap();
         }

@@ -75,15 +75,15 @@ async fn store(shared: &Shared, parts: &mut Parts, body: Body) -> Result<serde_j
     Ok(json!({ "path": path, "size": size }))
 }
 
-struct FileArguments {
-    sandbox: SandboxName,
-    path: GuestPath,
-    user: GuestUser,
-    mode: Option<u32>,
+pub(crate) struct FileArguments {
+    pub(crate) sandbox: SandboxName,
+    pub(crate) path: GuestPath,
+    pub(crate) user: GuestUser,
+    pub(crate) mode: Option<u32>,
 }
 
 impl FileArguments {
-    async fn of(parts: &mut Parts) -> Result<Self> {
+    pub(crate) async fn of(parts: &mut Parts) -> Result<Self> {
         let (mut sandbox, mut path, mut user, mut mode) = (None, None, None, None);
         let mut texts = path_texts(parts).await?;
         texts.extend(query::pairs(parts.uri.query().unwrap_or_default())?);

@@ -18,6 +18,8 @@ mod health;
 mod mcp;
 mod mcp_stdio;
 mod operations;
+mod trees;
+mod watch;
 
 pub(crate) use files::parse_user;
 pub use mcp::mcp_routes;
@@ -36,6 +38,13 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         add(path, methods);
     }
     add("/v1/sandboxes/{sandbox}/files/content".into(), get(files::read).put(files::write));
+    add(
+        "/v1/sandboxes/{sandbox}/files/tree".into(),
+        get(trees::pack).post(trees::pack_listed).put(trees::unpack),
+    );
+    add("/v1/sandboxes/{sandbox}/files/manifest".into(), get(trees::manifest));
+    add("/v1/sandboxes/{sandbox}/files/prune".into(), post(trees::prune));
+    add("/v1/sandboxes/{sandbox}/files/watch/events".into(), get(watch::watch));
     add("/v1/sandboxes/{sandbox}/exec/stream".into(), post(events::exec_stream));
     add("/v1/runs/{run_id}/events".into(), get(events::follow));
     add("/v1/attach".into(), get(attach::upgrade));

@@ -30,9 +30,12 @@ mod serve;
 mod shell;
 mod status;
 mod stop;
+mod sync;
+mod trees;
 mod r#try;
 mod validate;
 mod wait;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -102,6 +105,8 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Status(arguments) => block_on(status::status(context, arguments)),
         Command::Rm(arguments) => block_on(rm::rm(context, arguments)),
         Command::Cp(arguments) => block_on(cp::cp(context, arguments)),
+        Command::Sync(arguments) => block_on(sync::sync(context, arguments)),
+        Command::Watch(arguments) => block_on(watch::watch(context, arguments)),
         Command::Logs(arguments) => block_on(logs::logs(context, arguments)),
         Command::Wait(arguments) => block_on(wait::wait(context, arguments)),
         Command::Kill(arguments) => block_on(kill::kill(context, arguments)),

@@ -131,6 +131,14 @@ pub(crate) static KEYS: &[Key] = &[
         "Largest file the JSON doors read or write.",
     ),
     setting(
+        "host_roots",
+        Kind::List,
+        Some(""),
+        Some("ISLE_HOST_ROOTS"),
+        Scope::Daemon,
+        "Directories of the host that copy_in, copy_out and live syncs may use.",
+    ),
+    setting(
         "warm_default",
         Kind::Switch,
         Some("true"),

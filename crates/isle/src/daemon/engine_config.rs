@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::{Component, PathBuf};
 
 use isle_client::Result;
 use isle_engine::EngineConfig;
@@ -45,7 +46,27 @@ pub(crate) fn engine_config(settings: &Settings) -> Result<EngineConfig> {
         } else {
             DenyList::default()
         },
+        host_roots: host_roots(settings)?,
     })
+}
+
+/// Directories of the host that are open to operations: absolute, and without `..`.
+fn host_roots(settings: &Settings) -> Result<Vec<PathBuf>> {
+    let roots = list(settings, "host_roots")?.into_iter().map(|text| {
+        let path = PathBuf::from(&text);
+        let is_plain =
+            path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+        if path.is_absolute() && is_plain {
+            return Ok(path);
+        }
+        Err(Error::new(
+            Code::ConfigInvalid,
+            format!("host_roots: {text:?} is not an absolute path without `..`"),
+        )
+        .next("write it from the root of the host, such as /home/me/project")
+        .into())
+    });
+    roots.collect()
 }
 
 /// How many fresh sandboxes are kept ready.

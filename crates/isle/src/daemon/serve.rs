@@ -202,7 +202,12 @@ fn end_on_signals(shutdown: CancellationToken) -> Result<()> {
 }
 
 fn start_logging(ground: Ground, form: Form, settings: &Settings) -> Result<()> {
-    let filter = settings.text("log").unwrap_or_else(|| "info".into());
+    let mut filter = settings.text("log").unwrap_or_else(|| "info".into());
+    // The MCP library writes whole messages when it is talkative, and one may hold a token. Who wants
+    // that has to name it.
+    if !filter.contains("rmcp") {
+        filter.push_str(",rmcp=warn");
+    }
     let filter = EnvFilter::try_new(&filter).map_err(|error| {
         Error::new(Code::ConfigInvalid, format!("`log` is {filter:?}, which is no filter: {error}"))
             .next("write a level such as info, or module=level pairs")

@@ -2,6 +2,7 @@
 
 mod escape;
 mod paint;
+mod progress;
 mod table;
 
 use std::io::{self, Write};
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 
 pub(crate) use escape::{escaped, escaped_json, shortened};
 pub(crate) use paint::{Colour, Paint};
+pub(crate) use progress::Progress;
 pub(crate) use table::Table;
 
 /// Which form the user asked for.

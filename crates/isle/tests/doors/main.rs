@@ -17,7 +17,9 @@ mod downgrade;
 mod ends;
 mod env;
 mod exec;
+mod file_work;
 mod files;
+mod git_clone;
 #[path = "../harness/mod.rs"]
 #[expect(dead_code, unused_imports, reason = "shared with the other end-to-end tests, which use the rest")]
 mod harness;
@@ -34,6 +36,9 @@ mod records;
 mod reset;
 mod run;
 mod run_limits;
+mod syncing;
 mod terminal;
 mod toolsets;
+mod trees;
 mod validate;
+mod watching;

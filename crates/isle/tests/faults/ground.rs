@@ -56,6 +56,7 @@ impl Ground {
         let failpoints = tempfile::Builder::new().prefix("isle-test-points-").tempdir().unwrap();
         let mut all = vec![
             ("ISLE_FAILPOINTS", failpoints.path().to_str().unwrap()),
+            ("ISLE_HOST_ROOTS", failpoints.path().to_str().unwrap()),
             // Only what a call does is to pass points.
             ("ISLE_POOL_SIZE", "0"),
             ("ISLE_DISK", "16M"),
@@ -109,6 +110,12 @@ impl Ground {
         let body = body.map(Value::to_string).unwrap_or_default();
         let socket = self.daemon.socket();
         told(try_unix(&socket, line, &["Content-Type: application/json"], body.as_bytes()))
+    }
+
+    /// The same with a body that is not JSON.
+    pub(crate) fn ask_raw(&self, line: &str, body: &[u8]) -> Told {
+        let headers = ["Content-Type: application/octet-stream"];
+        told(try_unix(&self.daemon.socket(), line, &headers, body))
     }
 
     /// As a crash and a new start.

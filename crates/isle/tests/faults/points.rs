@@ -155,6 +155,20 @@ fn a_fault_at_any_point_of_a_write_leaves_all_files_old_or_all_new() {
 }
 
 #[test]
+fn a_fault_at_any_point_of_an_edit_or_a_move_leaves_the_file_old_or_new() {
+    play_all(&scenes::EDIT);
+    play_all(&scenes::MOVE);
+    play_all(&scenes::PRUNE);
+}
+
+#[test]
+fn a_fault_at_any_point_of_a_copy_leaves_a_whole_tree_or_none() {
+    play_all(&scenes::UNPACK);
+    play_all(&scenes::COPY_OUT);
+    play_all(&scenes::SYNC);
+}
+
+#[test]
 fn a_fault_at_any_point_of_a_destroy_keeps_the_workspace() {
     play_all(&scenes::DESTROY);
 }

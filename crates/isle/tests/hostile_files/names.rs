@@ -1,5 +1,7 @@
 //! Names that are commands to a terminal, lines of their own, or no text at all.
 
+use std::os::unix::ffi::OsStrExt;
+
 use serde_json::{Value, json};
 
 use crate::harness::finish;
@@ -67,9 +69,13 @@ fn names_are_listed_exactly_in_json_and_written_out_for_people() {
         let out = scene.daemon.home().path().join("out");
         assert_eq!(
             std::fs::read_dir(&out).unwrap().count(),
-            NAMES.len() - 1,
-            "all but the one that is no text"
+            NAMES.len(),
+            "all of them, byte for byte, and none of the links"
         );
+
+        for name in NAMES {
+            assert_eq!(std::fs::read(out.join(std::ffi::OsStr::from_bytes(name))).unwrap(), b"inside");
+        }
 
         // Errors that name a file.
         for name in NAMES.iter().filter_map(|name| std::str::from_utf8(name).ok()) {

@@ -4,30 +4,14 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use isle_client::{Client, ClientError, FileMode, Result};
-use isle_engine::ops::shapes::KindName;
+use isle_client::{Client, FileMode, Result};
 use isle_engine::{Code, Error};
-use serde::Deserialize;
-use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
 use super::{Copied, Standing, join, standing};
+use crate::commands::trees;
+use crate::output::Progress;
 use crate::places::cannot;
-
-/// One entry of a directory, as the sandbox says; its path is its name.
-#[derive(Debug, Deserialize)]
-struct Entry {
-    path: String,
-    kind: KindName,
-    /// There when the name is not UTF-8; then `path` is not the name.
-    path_base64: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Listing {
-    entries: Vec<Entry>,
-    truncated: bool,
-}
 
 /// Copies a file or a tree. As with `cp`, an existing directory receives it under its own name.
 pub(super) async fn download(
@@ -39,7 +23,8 @@ pub(super) async fn download(
 ) -> Result<()> {
     if host.as_os_str() == "-" {
         let mut stdout = tokio::io::stdout();
-        copied.bytes += write(client, sandbox, path, Path::new("standard output"), &mut stdout).await?.0;
+        copied.bytes +=
+            write(client, sandbox, path, Path::new("standard output"), &mut stdout, copied).await?.0;
         return Ok(());
     }
     let name = path.trim_end_matches('/').rsplit('/').next().filter(|name| is_plain(name)).unwrap_or(sandbox);
@@ -58,70 +43,32 @@ async fn tree(
     target: PathBuf,
     copied: &mut Copied,
 ) -> Result<()> {
-    let top = path;
-    let mut open = vec![(path.to_owned(), target)];
-    while let Some((path, target)) = open.pop() {
-        let is_top = path == top;
-        match std::fs::create_dir(&target) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => refuse_link(&target)?,
-            Err(error) if error.kind() == io::ErrorKind::InvalidFilename => {
-                copied.skip_because(path, "its path is too long for this host");
-                continue;
-            }
-            Err(error) => return Err(cannot("make", &target, &error)),
+    // The sandbox may still refuse; then there is to be no directory.
+    let body = client.get_tree(sandbox, path, None).await?;
+    let is_new = match std::fs::create_dir(&target) {
+        Ok(()) => true,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            refuse_link(&target)?;
+            false
         }
-        let input = json!({ "sandbox": sandbox, "path": path, "limit": 10_000 });
-        let listing: Listing = match client.call_as("list_files", input).await {
-            Ok(listing) => listing,
-            // The one that was asked for must be there; those below it may be gone or swapped meanwhile.
-            Err(error) if !is_top && is_elusive(&error) => {
-                copied.skip_because(path, error.message);
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        if listing.truncated {
-            return Err(Error::new(
-                Code::TooLarge,
-                format!("{path:?} has too many entries to copy one by one"),
-            )
-            .next("pack it in the sandbox with tar and copy the archive")
-            .into());
-        }
-        for entry in listing.entries {
-            let (from, to) = (join(&path, &entry.path), target.join(&entry.path));
-            if !is_plain(&entry.path) || entry.path_base64.is_some() {
-                copied.skip_because(from, "its name is not text, or would lead elsewhere");
-                continue;
-            }
-            match entry.kind {
-                KindName::Directory => open.push((from, to)),
-                KindName::File => match file(client, sandbox, &from, &to, copied).await {
-                    Ok(()) => {}
-                    Err(error) if is_elusive(&error) => copied.skip_because(from, error.message),
-                    Err(error) => return Err(error),
-                },
-                KindName::Symlink | KindName::Other => copied.skip(from),
-            }
-        }
+        Err(error) => return Err(cannot("make", &target, &error)),
+    };
+    let progress = Progress::new(copied.form, "copying", None);
+    let received =
+        trees::receive(client, sandbox, body, trees::open_directory(&target)?, &target, progress).await;
+    if received.is_err() && is_new {
+        // Empty again, since nothing of a bad archive is kept.
+        drop(std::fs::remove_dir(&target));
     }
+    let carried = received?;
+    copied.files += carried.files;
+    copied.bytes += carried.bytes;
+    let named = carried.skipped.len() as u64;
+    for left in carried.skipped {
+        copied.skip_because(join(path, &String::from_utf8_lossy(&left.path)), left.why);
+    }
+    copied.unnamed += carried.skipped_count.saturating_sub(named);
     Ok(())
-}
-
-/// Whether a file that was listed cannot be had as one: it was swapped for something else or removed
-/// meanwhile, or is nothing but a claim. One such file does not end the copy of the others.
-fn is_elusive(error: &ClientError) -> bool {
-    [
-        Code::FileNotFound,
-        Code::NotRegular,
-        Code::InvalidPath,
-        Code::IsDirectory,
-        Code::NotDirectory,
-        Code::TooLarge,
-    ]
-    .into_iter()
-    .any(|code| error.is(code))
 }
 
 /// A name that cannot lead out of its directory.
@@ -156,7 +103,7 @@ async fn file(client: &Client, sandbox: &str, path: &str, target: &Path, copied:
             .open(&draft)
             .await
             .map_err(|error| cannot("write", target, &error))?;
-        let (bytes, mode) = write(client, sandbox, path, target, &mut open).await?;
+        let (bytes, mode) = write(client, sandbox, path, target, &mut open, copied).await?;
         // Whatever the sandbox says, nothing becomes set-uid here.
         let mode = std::fs::Permissions::from_mode(mode.map_or(0o644, |mode| mode.0 & 0o755));
         open.set_permissions(mode).await.map_err(|error| cannot("write", target, &error))?;
@@ -179,11 +126,14 @@ async fn write(
     path: &str,
     target: &Path,
     to: &mut (impl tokio::io::AsyncWrite + Unpin),
+    copied: &Copied,
 ) -> Result<(u64, Option<FileMode>)> {
     let mut body = client.get_file(sandbox, path).await?;
+    let mut progress = Progress::new(copied.form, "copying", body.size);
     let mut bytes = 0;
     while let Some(piece) = body.next().await? {
         to.write_all(&piece).await.map_err(|error| cannot("write", target, &error))?;
+        progress.add(piece.len());
         bytes += u64::try_from(piece.len()).unwrap_or_default();
     }
     to.flush().await.map_err(|error| cannot("write", target, &error))?;

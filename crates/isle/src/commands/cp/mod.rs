@@ -24,12 +24,15 @@ enum Side {
 }
 
 /// What was copied.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Copied {
+    form: Form,
     files: u64,
     bytes: u64,
     /// What was left out.
     skipped: Vec<Skipped>,
+    /// What was left out besides, without its names.
+    unnamed: u64,
 }
 
 /// Something that was left out.
@@ -40,11 +43,6 @@ struct Skipped {
 }
 
 impl Copied {
-    /// Links, pipes and the like.
-    fn skip(&mut self, path: String) {
-        self.skip_because(path, "neither file nor directory");
-    }
-
     fn skip_because(&mut self, path: String, why: impl Into<String>) {
         self.skipped.push(Skipped { path, why: why.into() });
     }
@@ -52,7 +50,7 @@ impl Copied {
 
 pub(super) async fn cp(context: &Context, arguments: CpArguments) -> Result<ExitCode> {
     let (from, to) = (side(&arguments.from)?, side(&arguments.to)?);
-    let mut copied = Copied::default();
+    let mut copied = Copied { form: context.form, files: 0, bytes: 0, skipped: Vec::new(), unnamed: 0 };
     match (from, to) {
         (Side::Host(host), Side::Guest { sandbox, path }) => {
             upload::upload(&context.client().await?, &host, sandbox.as_str(), &path, &mut copied).await?;
@@ -70,11 +68,17 @@ pub(super) async fn cp(context: &Context, arguments: CpArguments) -> Result<Exit
     match context.form {
         Form::Json => {
             let skipped: Vec<&str> = copied.skipped.iter().map(|skipped| skipped.path.as_str()).collect();
-            print_json(&json!({ "files": copied.files, "bytes": copied.bytes, "skipped": skipped }));
+            let count = skipped.len() as u64 + copied.unnamed;
+            print_json(&json!({
+                "files": copied.files, "bytes": copied.bytes, "skipped": skipped, "skipped_count": count,
+            }));
         }
         Form::Human => {
             for Skipped { path, why } in &copied.skipped {
                 say(&format!("skipped {}: {}", escaped(path), escaped(why)));
+            }
+            if copied.unnamed > 0 {
+                say(&format!("skipped {} more", copied.unnamed));
             }
             let word = if copied.files == 1 { "file" } else { "files" };
             say(&format!("copied {} {word}, {}", copied.files, human_bytes(copied.bytes)));

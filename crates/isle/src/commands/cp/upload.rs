@@ -1,6 +1,8 @@
 //! Into a sandbox.
 
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -9,10 +11,11 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use isle_client::{Client, FileMode, Result};
 use isle_engine::{Code, Error};
-use serde_json::json;
 use tokio::io::AsyncReadExt;
 
 use super::{Copied, Standing, join, standing};
+use crate::commands::trees;
+use crate::output::Progress;
 use crate::places::cannot;
 
 const PIECE: usize = 256 * 1024;
@@ -27,7 +30,15 @@ pub(super) async fn upload(
 ) -> Result<()> {
     if host.as_os_str() == "-" {
         let target = join_into(client, sandbox, path, None).await?;
-        copied.bytes += put(client, sandbox, &target, FileMode(0o644), tokio::io::stdin()).await?;
+        copied.bytes += put(
+            client,
+            sandbox,
+            &target,
+            FileMode(0o644),
+            tokio::io::stdin(),
+            Progress::new(copied.form, "copying", None),
+        )
+        .await?;
         copied.files += 1;
         return Ok(());
     }
@@ -54,54 +65,26 @@ async fn join_into(client: &Client, sandbox: &str, path: &str, name: Option<&str
 }
 
 async fn tree(client: &Client, host: &Path, sandbox: &str, target: &str, copied: &mut Copied) -> Result<()> {
-    let mut open = vec![(host.to_owned(), target.to_owned())];
-    while let Some((directory, target)) = open.pop() {
-        let entries = std::fs::read_dir(&directory).map_err(|error| cannot("read", &directory, &error))?;
-        let mut is_empty = true;
-        for entry in entries {
-            is_empty = false;
-            let entry = entry.map_err(|error| cannot("read", &directory, &error))?;
-            let path = entry.path();
-            let Some(name) = entry.file_name().to_str().map(str::to_owned) else {
-                copied.skip(path.display().to_string());
-                continue;
-            };
-            let kind = entry.file_type().map_err(|error| cannot("read", &path, &error))?;
-            let below = join(&target, &name);
-            if kind.is_dir() {
-                open.push((path, below));
-            } else if kind.is_file() {
-                file(client, &path, sandbox, &below, copied).await?;
-            } else {
-                copied.skip(path.display().to_string());
-            }
-        }
-        // Files bring the directories above them along; nobody brings an empty one.
-        if is_empty {
-            make_directory(client, sandbox, &target).await?;
-        }
+    let top = trees::open_directory(host)?;
+    let progress = Progress::new(copied.form, "copying", None);
+    let (packed, _) = trees::send(client, top, None, (sandbox, target), progress).await?;
+    copied.files += packed.files;
+    copied.bytes += packed.bytes;
+    let named = packed.skipped.len() as u64;
+    for left in packed.skipped {
+        let path = host.join(OsStr::from_bytes(&left.path));
+        copied.skip_because(path.display().to_string(), left.why);
     }
+    copied.unnamed += packed.skipped_count.saturating_sub(named);
     Ok(())
-}
-
-async fn make_directory(client: &Client, sandbox: &str, target: &str) -> Result<()> {
-    let argv = ["mkdir", "-p", "--", target];
-    let input = json!({ "sandbox": sandbox, "argv": argv, "wait": "60s" });
-    let result = client.call("exec", input).await?;
-    if result["exit_code"] == json!(0) {
-        return Ok(());
-    }
-    let why = result["stderr"].as_str().unwrap_or_default().trim();
-    Err(Error::new(Code::InvalidPath, format!("cannot make {target:?} in the sandbox: {why}"))
-        .next("choose a path the sandbox user may write, such as one below /workspace")
-        .into())
 }
 
 async fn file(client: &Client, host: &Path, sandbox: &str, target: &str, copied: &mut Copied) -> Result<()> {
     let open = tokio::fs::File::open(host).await.map_err(|error| cannot("read", host, &error))?;
     let known = open.metadata().await.map_err(|error| cannot("read", host, &error))?;
     let mode = FileMode(known.permissions().mode() & 0o777);
-    copied.bytes += put(client, sandbox, target, mode, open).await?;
+    let progress = Progress::new(copied.form, "copying", Some(known.len()));
+    copied.bytes += put(client, sandbox, target, mode, open, progress).await?;
     copied.files += 1;
     Ok(())
 }
@@ -112,18 +95,21 @@ async fn put(
     target: &str,
     mode: FileMode,
     source: impl tokio::io::AsyncRead + Send + Unpin + 'static,
+    progress: Progress,
 ) -> Result<u64> {
-    let answer = client.put_file(sandbox, target, mode, pieces(source)).await?;
+    let answer = client.put_file(sandbox, target, mode, pieces(source, progress)).await?;
     Ok(answer["size"].as_u64().unwrap_or_default())
 }
 
 fn pieces(
     source: impl tokio::io::AsyncRead + Send + Unpin + 'static,
+    progress: Progress,
 ) -> BoxStream<'static, io::Result<Bytes>> {
-    stream::try_unfold(source, |mut source| async move {
+    stream::try_unfold((source, progress), |(mut source, mut progress)| async move {
         let mut piece = Vec::with_capacity(PIECE);
         let count = source.read_buf(&mut piece).await?;
-        Ok((count > 0).then(|| (Bytes::from(piece), source)))
+        progress.add(count);
+        Ok((count > 0).then(|| (Bytes::from(piece), (source, progress))))
     })
     .boxed()
 }

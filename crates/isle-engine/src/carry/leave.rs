@@ -1,0 +1,189 @@
+//! From a sandbox to the host. What a sandbox sends is not trusted: the archive is read by our own
+//! reader into a directory nobody else knows, and given its name when it is complete.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use bytes::Bytes;
+use futures::StreamExt;
+use isle_fail::Point;
+use isle_trees::{Bounds, Draft, Kind, UnpackError, Unpacker};
+use isle_wire::{FileKind, GuestUser};
+use rustix::fs::{Mode, OFlags};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::host::host_error;
+use super::{CarriedShape, HostPlace, MOST_ENTRIES};
+use crate::context::CallContext;
+use crate::engine::{Engine, refuse_hollow};
+use crate::error::{Code, Error, Result};
+use crate::failpoint;
+use crate::journal::Audit;
+use crate::sandbox::Sandbox;
+use crate::values::GuestPath;
+
+/// Nothing from a sandbox is set-uid here, or may be written by everybody.
+const MODES: u32 = 0o755;
+const AHEAD: usize = 4;
+/// The one file in a draft.
+const ONLY: &[u8] = b"file";
+
+/// Whether what stands there may be replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Replace {
+    Yes,
+    No,
+}
+
+impl Engine {
+    /// Copies a file or tree of a sandbox to exactly this place of the host.
+    pub(crate) async fn copy_out(
+        &self,
+        context: &CallContext,
+        sandbox: &Sandbox,
+        from: &GuestPath,
+        to: &HostPlace,
+        user: GuestUser,
+        replace: Replace,
+    ) -> Result<CarriedShape> {
+        let stat = sandbox.agent()?.stat(from, user).await?;
+        let carried = match stat.kind {
+            FileKind::Directory => self.tree_out(sandbox, from, to, user, replace).await?,
+            FileKind::File | FileKind::Symlink | FileKind::Other => {
+                self.file_out(sandbox, from, to, user, replace).await?
+            }
+        };
+        failpoint(Point::CopyOutPlaced)?;
+        let host = to.shown().display().to_string();
+        let detail = carried.audited(json!({ "path": from, "host_path": host }));
+        let audit = Audit::files(context, "copy_out", sandbox, detail);
+        self.inner.journal.audit(&audit).map_err(|error| error.unrecorded("the files were copied"))?;
+        isle_fail::pass(Point::CopyOutAudited);
+        Ok(carried)
+    }
+
+    async fn tree_out(
+        &self,
+        sandbox: &Sandbox,
+        from: &GuestPath,
+        to: &HostPlace,
+        user: GuestUser,
+        replace: Replace,
+    ) -> Result<CarriedShape> {
+        let (above, name, standing) = to.above()?;
+        let failed = |error: std::io::Error| host_error(to.shown(), &error);
+        let (target, draft): (OwnedFd, Option<Draft>) = match (standing, replace) {
+            (None, _) => {
+                let draft = Draft::new(above).map_err(failed)?;
+                (draft.directory().map_err(failed)?, Some(draft))
+            }
+            (Some(Kind::Directory), Replace::Yes) => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let there = rustix::fs::openat(&above, &name[..], flags, Mode::empty());
+                (there.map_err(|error| failed(error.into()))?, None)
+            }
+            (Some(Kind::Directory), Replace::No) => return Err(exists(to)),
+            (Some(_), _) => {
+                let what = format!("{} is a file, and a directory is to be copied", to.shown().display());
+                return Err(Error::new(Code::NotDirectory, what).next("choose another place"));
+            }
+        };
+        let bounds = Bounds { entries: MOST_ENTRIES, bytes: sandbox.spec.limits.disk.0, modes: MODES };
+        let unpacker = Unpacker::new(target, bounds).map_err(failed)?;
+        let mut tree = sandbox.agent()?.pack(from, user, None, sandbox.spec.limits.disk.0).await?;
+        let (sender, receiver) = mpsc::channel(AHEAD);
+        let unpacking = tokio::task::spawn_blocking(move || unpack(unpacker, receiver));
+        let sending = async {
+            while let Some(bytes) = tree.next().await? {
+                if sender.send(bytes).await.is_err() {
+                    break;
+                }
+            }
+            Ok::<_, Error>(())
+        }
+        .await;
+        // Only a stream that came to its end is unpacked; otherwise the archive breaks off here too.
+        drop(sender);
+        let unpacked = unpacking.await.map_err(Error::internal)?;
+        sending?;
+        let carried = unpacked.map_err(|error| unpack_error(to, error))?;
+        failpoint(Point::CopyOutReceived)?;
+        if let Some(draft) = draft {
+            draft.place(&name).map_err(failed)?;
+        }
+        Ok(carried.into())
+    }
+
+    async fn file_out(
+        &self,
+        sandbox: &Sandbox,
+        from: &GuestPath,
+        to: &HostPlace,
+        user: GuestUser,
+        replace: Replace,
+    ) -> Result<CarriedShape> {
+        let (above, name, standing) = to.above()?;
+        let failed = |error: std::io::Error| host_error(to.shown(), &error);
+        match (standing, replace) {
+            (None, _) | (Some(Kind::File), Replace::Yes) => {}
+            (Some(Kind::Directory), _) => {
+                return Err(Error::new(
+                    Code::IsDirectory,
+                    format!("{} is a directory", to.shown().display()),
+                )
+                .next("name the file to write"));
+            }
+            (Some(_), _) => return Err(exists(to)),
+        }
+        let (stat, mut body) = sandbox.agent()?.read_file(from, user, 0, None).await?;
+        refuse_hollow(from, &stat, sandbox.spec.limits.disk)?;
+        let draft = Draft::new(above).map_err(failed)?;
+        let inside = draft.directory().map_err(failed)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(inside.as_fd(), ONLY, flags, Mode::from_raw_mode(0o600));
+        let file = std::fs::File::from(file.map_err(|error| failed(error.into()))?);
+        let mut writer = tokio::fs::File::from_std(file);
+        let mut bytes = 0;
+        while let Some(piece) = body.next().await {
+            let piece: Bytes = piece?;
+            bytes += piece.len() as u64;
+            tokio::io::AsyncWriteExt::write_all(&mut writer, &piece).await.map_err(failed)?;
+        }
+        tokio::io::AsyncWriteExt::flush(&mut writer).await.map_err(failed)?;
+        let file = writer.into_std().await;
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(stat.mode & MODES))
+            .map_err(|error| failed(error.into()))?;
+        failpoint(Point::CopyOutReceived)?;
+        draft.place_file(ONLY, &name, replace == Replace::Yes).map_err(failed)?;
+        Ok(CarriedShape { files: 1, bytes, ..CarriedShape::default() })
+    }
+}
+
+fn unpack(
+    mut unpacker: Unpacker,
+    mut pieces: mpsc::Receiver<Bytes>,
+) -> std::result::Result<isle_trees::Carried, UnpackError> {
+    while let Some(piece) = pieces.blocking_recv() {
+        unpacker.feed(&piece)?;
+    }
+    unpacker.finish()
+}
+
+fn exists(to: &HostPlace) -> Error {
+    Error::new(Code::FileExists, format!("{} exists on the host", to.shown().display()))
+        .next("choose another place, or set replace")
+}
+
+fn unpack_error(to: &HostPlace, error: UnpackError) -> Error {
+    match error {
+        UnpackError::Archive(isle_trees::tar::TarError::TooLarge(..)) => {
+            Error::new(Code::TooLarge, format!("nothing was copied: {error}"))
+                .next("copy parts of it; files that are mostly holes are best packed with `tar --sparse`")
+        }
+        UnpackError::Archive(_) => Error::new(Code::ArchiveRefused, format!("nothing was copied: {error}"))
+            .next("try again; if it happens again, the sandbox is not to be trusted"),
+        UnpackError::Io { error, .. } => host_error(to.shown(), &error),
+        UnpackError::InTheWay { .. } => Error::new(Code::FileExists, format!("nothing was copied: {error}"))
+            .next("move it away, or choose another place"),
+    }
+}

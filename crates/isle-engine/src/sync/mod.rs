@@ -1,0 +1,238 @@
+//! Live syncs: a directory of a sandbox follows one of the host for as long as both are there. The
+//! host counts: what changes there is sent, what is removed there is removed, and what exists only in
+//! the sandbox is left alone. A sync belongs to one incarnation of its sandbox and ends with it.
+
+mod follow;
+mod round;
+
+use std::sync::{Arc, Mutex};
+
+use isle_trees::{Selection, Selector};
+use isle_wire::GuestUser;
+use schemars::JsonSchema;
+use serde::Serialize;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use crate::carry::HostPlace;
+use crate::engine::Inner;
+use crate::error::{Code, Error, Result};
+use crate::lock;
+use crate::ops::timestamp;
+use crate::sandbox::{Sandbox, SandboxState};
+use crate::values::{GuestPath, SandboxName};
+
+/// Syncs of all sandboxes together.
+const MOST: usize = 64;
+/// Ended ones that are still listed.
+const REMEMBERED: usize = 20;
+
+/// Where a sync is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub(crate) enum SyncState {
+    /// The first full copy is under way.
+    Starting,
+    /// The host tells what changes.
+    Watching,
+    /// The host is looked at twice a second.
+    Polling,
+    /// The last round failed; it is tried again.
+    Failing,
+    /// It is over.
+    Ended,
+}
+
+/// A sync as it is told.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(crate) struct SyncShape {
+    /// Its name, for sync_stop.
+    pub(crate) sync: String,
+    pub(crate) sandbox: SandboxName,
+    /// In the sandbox.
+    pub(crate) path: String,
+    pub(crate) host_path: String,
+    pub(crate) state: SyncState,
+    /// Rounds that sent or removed something.
+    pub(crate) rounds: u64,
+    pub(crate) files_sent: u64,
+    pub(crate) bytes_sent: u64,
+    pub(crate) removed: u64,
+    pub(crate) started_at: String,
+    /// When something was last sent or removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) last_change_at: Option<String>,
+    /// What went wrong last, or why it is over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) note: Option<String>,
+}
+
+#[derive(Debug)]
+struct Progress {
+    state: SyncState,
+    rounds: u64,
+    files: u64,
+    bytes: u64,
+    removed: u64,
+    changed_ms: Option<i64>,
+    note: Option<String>,
+}
+
+/// One sync.
+#[derive(Debug)]
+pub(crate) struct SyncJob {
+    id: String,
+    sandbox: Arc<Sandbox>,
+    path: GuestPath,
+    user: GuestUser,
+    host: HostPlace,
+    poll: bool,
+    started_ms: i64,
+    progress: Mutex<Progress>,
+    stop: CancellationToken,
+}
+
+impl SyncJob {
+    pub(crate) fn shape(&self) -> SyncShape {
+        let progress = lock(&self.progress);
+        SyncShape {
+            sync: self.id.clone(),
+            sandbox: self.sandbox.name.clone(),
+            path: self.path.absolute(),
+            host_path: self.host.shown().display().to_string(),
+            state: progress.state,
+            rounds: progress.rounds,
+            files_sent: progress.files,
+            bytes_sent: progress.bytes,
+            removed: progress.removed,
+            started_at: timestamp(self.started_ms),
+            last_change_at: progress.changed_ms.map(timestamp),
+            note: progress.note.clone(),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        lock(&self.progress).state == SyncState::Ended
+    }
+
+    /// It never brings its sandbox back: when that is gone, it is over.
+    fn sandbox_is_gone(&self) -> bool {
+        self.sandbox.state() != SandboxState::Running
+    }
+}
+
+/// All syncs.
+#[derive(Debug, Default)]
+pub(crate) struct Syncs {
+    all: Mutex<Vec<Arc<SyncJob>>>,
+}
+
+impl Syncs {
+    /// All of them, oldest first.
+    pub(crate) fn list(&self) -> Vec<SyncShape> {
+        lock(&self.all).iter().map(|job| job.shape()).collect()
+    }
+
+    /// Those of a sandbox.
+    pub(crate) fn of(&self, sandbox: &SandboxName) -> Vec<SyncShape> {
+        self.list().into_iter().filter(|sync| sync.sandbox == *sandbox).collect()
+    }
+
+    /// Ends one.
+    pub(crate) async fn stop(&self, id: &str) -> Result<(Arc<Sandbox>, SyncShape)> {
+        let found = lock(&self.all).iter().find(|job| job.id == id).cloned();
+        let Some(job) = found else {
+            let known: Vec<String> = lock(&self.all).iter().map(|job| job.id.clone()).collect();
+            return Err(Error::new(Code::SyncNotFound, format!("there is no sync {id:?}"))
+                .detail("syncs", known)
+                .next("sync_list shows those there are"));
+        };
+        job.stop.cancel();
+        while !job.is_over() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        lock(&self.all).retain(|other| other.id != id);
+        Ok((job.sandbox.clone(), job.shape()))
+    }
+}
+
+/// What a sync is to do.
+pub(crate) struct SyncPlan {
+    pub(crate) sandbox: Arc<Sandbox>,
+    pub(crate) path: GuestPath,
+    pub(crate) user: GuestUser,
+    pub(crate) host: HostPlace,
+    pub(crate) selection: Selection,
+    /// Look for changes instead of being told of them.
+    pub(crate) poll: bool,
+}
+
+impl Inner {
+    /// Starts a sync and waits for its first full copy, at most as long as calls wait.
+    pub(crate) async fn start_sync(self: &Arc<Self>, plan: SyncPlan) -> Result<Arc<SyncJob>> {
+        let selector = Selector::new(&plan.selection).map_err(|error| {
+            Error::new(Code::InvalidArgument, error.to_string())
+                .next("write patterns as in a .gitignore file")
+        })?;
+        let mut random = [0u8; 4];
+        getrandom::fill(&mut random).map_err(Error::internal)?;
+        let letters: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let job = Arc::new(SyncJob {
+            id: format!("sync-{letters}"),
+            sandbox: plan.sandbox,
+            path: plan.path,
+            user: plan.user,
+            host: plan.host,
+            poll: plan.poll,
+            started_ms: isle_store::wall_clock_ms(),
+            progress: Mutex::new(Progress {
+                state: SyncState::Starting,
+                rounds: 0,
+                files: 0,
+                bytes: 0,
+                removed: 0,
+                changed_ms: None,
+                note: None,
+            }),
+            stop: CancellationToken::new(),
+        });
+        self.admit_sync(&job)?;
+        let (sender, first) = oneshot::channel();
+        tokio::spawn(follow::follow(job.clone(), selector, self.leaving.clone(), sender));
+        match tokio::time::timeout(self.config.wait.0, first).await {
+            Ok(Ok(Ok(()))) | Err(_) => Ok(job),
+            Ok(Ok(Err(error))) => {
+                lock(&self.syncs.all).retain(|other| other.id != job.id);
+                Err(error)
+            }
+            Ok(Err(_)) => Err(Error::internal("the sync ended before its first copy")),
+        }
+    }
+
+    fn admit_sync(&self, job: &Arc<SyncJob>) -> Result<()> {
+        let mut all = lock(&self.syncs.all);
+        let living: Vec<&Arc<SyncJob>> = all.iter().filter(|other| !other.is_over()).collect();
+        if living.len() >= MOST {
+            return Err(Error::new(Code::LimitReached, format!("there are {MOST} syncs already"))
+                .next("end some with sync_stop"));
+        }
+        let same = |other: &&&Arc<SyncJob>| {
+            other.sandbox.id == job.sandbox.id && other.path.absolute() == job.path.absolute()
+        };
+        if let Some(other) = living.iter().find(same) {
+            return Err(Error::new(
+                Code::AlreadyExists,
+                format!("{} of {} follows the host already", job.path.absolute(), job.sandbox.name),
+            )
+            .detail("sync", other.id.clone())
+            .next("choose another path, or end the sync in `details` with sync_stop"));
+        }
+        let over: Vec<String> =
+            all.iter().filter(|other| other.is_over()).map(|other| other.id.clone()).collect();
+        let surplus = (over.len() + 1).saturating_sub(REMEMBERED);
+        all.retain(|other| !over[..surplus.min(over.len())].contains(&other.id));
+        all.push(job.clone());
+        Ok(())
+    }
+}

@@ -1,0 +1,236 @@
+//! Directories made alike, once and for as long as both are there.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::file_work::in_each_tier;
+use crate::harness::{TestDaemon, finish, until};
+use crate::mcp::Client;
+use crate::trees::with_root;
+
+fn run(daemon: &TestDaemon, arguments: &[&str]) -> Value {
+    let mut all = vec!["--json", "sync"];
+    all.extend_from_slice(arguments);
+    serde_json::from_str(&daemon.succeeds(&all)).unwrap()
+}
+
+fn listing(daemon: &TestDaemon, name: &str, path: &str) -> String {
+    daemon.shell(name, &format!("cd {path} && find . -mindepth 1 | sort | tr '\\n' ' '"))
+}
+
+#[test]
+fn a_push_sends_what_differs_and_leaves_out_what_git_ignores() {
+    let daemon = TestDaemon::start();
+    for (path, text) in [
+        ("p/.gitignore", "*.log\n/target/\n.venv\n"),
+        ("p/a.txt", "a"),
+        ("p/src/main.rs", "fn main() {}"),
+        ("p/src/.gitignore", "!keep.log\n"),
+        ("p/src/keep.log", "kept"),
+        ("p/src/x.log", "x"),
+        ("p/target/debug/big", "big"),
+        ("p/.venv/bin/python", "p"),
+        ("p/.git/config", "c"),
+        ("p/note.tmp", "t"),
+    ] {
+        daemon.home().write(path, text);
+    }
+    std::fs::create_dir_all(daemon.home().path().join("p/empty")).unwrap();
+    in_each_tier(&daemon, |name| {
+        let target = format!("{name}:w");
+        let dry = run(&daemon, &["push", "p", &target, "--exclude", "*.tmp", "--dry-run"]);
+        assert_eq!((&dry["files"], &dry["dry_run"]), (&json!(5), &json!(true)), "{dry}");
+        let first = run(&daemon, &["push", "p", &target, "--exclude", "*.tmp"]);
+        assert_eq!((&first["files"], &first["unchanged"]), (&json!(5), &json!(0)), "{first}");
+        assert_eq!((&first["exclude"], &first["bytes"]), (&json!(["*.tmp"]), &json!(1 + 12 + 21 + 10 + 4)));
+        assert_eq!(
+            listing(&daemon, name, "w"),
+            "./.gitignore ./a.txt ./empty ./src ./src/.gitignore ./src/keep.log ./src/main.rs "
+        );
+        // Only what differs, by content: a new time alone is no difference.
+        daemon.shell(name, "cd w; touch a.txt; echo changed > src/main.rs; echo mine > mine; mkdir target; echo t > target/mine");
+        let again = run(&daemon, &["push", "p", &target, "--exclude", "*.tmp"]);
+        assert_eq!(
+            (&again["files"], &again["unchanged"], &again["extra"]),
+            (&json!(1), &json!(4), &json!(1)),
+            "{again}"
+        );
+        assert_eq!(daemon.shell(name, "cat w/src/main.rs w/mine"), "fn main() {}mine\n");
+        let exact = run(&daemon, &["push", "p", &target, "--exclude", "*.tmp", "--delete"]);
+        assert_eq!((&exact["files"], &exact["removed"]), (&json!(0), &json!(1)), "{exact}");
+        assert_eq!(
+            daemon.shell(name, "cat w/target/mine; ls w/mine 2>/dev/null | wc -l"),
+            "t\n0\n",
+            "what is ignored is left alone on both sides"
+        );
+        let git = run(&daemon, &["push", "p", &target, "--git", "--ignored"]);
+        assert_eq!(git["files"], 5, "{git}");
+        assert_eq!(daemon.shell(name, "cat w/.git/config w/.venv/bin/python"), "cp");
+    });
+    // A file where a directory is, is nobody's to remove unasked.
+    daemon.shell("box", "mkdir -p w/a.txt; touch w/a.txt/x");
+    let refused = finish(&mut daemon.isle(&["sync", "push", "p", "box:w"]));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("FILE_EXISTS"), "{refused:?}");
+    assert_eq!(listing(&daemon, "box", "w"), "./a.txt ./a.txt/x ");
+    daemon.succeeds(&["sync", "push", "p", "box:w", "--delete"]);
+    assert_eq!(daemon.shell("box", "cat w/a.txt"), "a");
+    for bad in [
+        &["sync", "push", "missing", "box"][..],
+        &["sync", "push", "p", "b/x"],
+        &["sync", "push", "p", "box:../x"],
+        &["sync", "push", "p", "box", "--exclude", "[z-a]"],
+    ] {
+        assert!(!finish(&mut daemon.isle(bad)).status.success(), "{bad:?}");
+    }
+}
+
+#[test]
+fn a_pull_fetches_what_differs_by_the_sandboxs_own_rules() {
+    let daemon = TestDaemon::start();
+    in_each_tier(&daemon, |name| {
+        daemon.shell(
+            name,
+            "mkdir -p d/node_modules/x d/e .git; echo 1 > d/a; echo 2 > d/run; chmod 755 d/run; \
+             echo node_modules > .gitignore; echo h > .git/HEAD; touch d/node_modules/x/y; ln -s /etc d/out",
+        );
+        let to = format!("to-{name}");
+        let at = |path: &str| daemon.home().path().join(&to).join(path);
+        let first = run(&daemon, &["pull", name, &to]);
+        assert_eq!((&first["files"], &first["skipped"]), (&json!(3), &json!(["d/out"])), "{first}");
+        assert_eq!(std::fs::read_to_string(at("d/a")).unwrap(), "1\n");
+        assert_eq!(at("d/run").metadata().unwrap().permissions().mode() & 0o777, 0o755);
+        assert!(at("d/e").is_dir() && !at("d/node_modules").exists() && !at(".git").exists());
+        std::fs::write(at("extra"), "x").unwrap();
+        std::fs::create_dir(at("d/node_modules")).unwrap();
+        daemon.shell(name, "echo 3 > d/a; rm d/run");
+        let again = run(&daemon, &["pull", name, &to]);
+        assert_eq!(
+            (&again["files"], &again["extra"], &again["unchanged"]),
+            (&json!(1), &json!(2), &json!(1)),
+            "{again}"
+        );
+        let exact = run(&daemon, &["pull", name, &to, "--delete"]);
+        assert_eq!(exact["removed"], 2, "{exact}");
+        assert!(!at("extra").exists() && !at("d/run").exists() && at("d/node_modules").is_dir());
+        assert_eq!(std::fs::read_to_string(at("d/a")).unwrap(), "3\n");
+    });
+    let missing = finish(&mut daemon.isle(&["sync", "pull", "nobody", "x"]));
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("SANDBOX_NOT_FOUND"), "{missing:?}");
+    assert!(!daemon.home().path().join("x").exists());
+}
+
+fn settled(daemon: &TestDaemon, name: &str, command: &str, expected: &str) {
+    until(&format!("{command} gives {expected:?}"), || {
+        let run = daemon.exec(name, json!({ "command": command }));
+        run["stdout"] == expected
+    });
+}
+
+/// What editors do: a new file, moved over the old one.
+fn replace(at: &Path, text: &str) {
+    let draft = at.with_extension("swp");
+    std::fs::write(&draft, text).unwrap();
+    std::fs::rename(&draft, at).unwrap();
+}
+
+fn follows(daemon: &TestDaemon, root: &Path, name: &str, poll: bool) {
+    let host = root.join(format!("live-{name}-{poll}"));
+    std::fs::create_dir_all(host.join("sub/empty")).unwrap();
+    std::fs::write(host.join(".gitignore"), "*.swp\n").unwrap();
+    std::fs::write(host.join("sub/a"), "1").unwrap();
+    let path = format!("live-{poll}");
+    daemon.shell(name, &format!("mkdir -p {path}; echo mine > {path}/mine"));
+    let started =
+        daemon.post("/v1/syncs", json!({"sandbox": name, "host_path": host, "path": path, "poll": poll}));
+    assert_eq!(started["state"], if poll { "polling" } else { "watching" }, "{started}");
+    assert_eq!(
+        daemon.shell(name, &format!("cd {path}; cat sub/a mine; ls -d sub/empty")),
+        "1mine\nsub/empty\n"
+    );
+    std::fs::write(host.join("sub/a"), "2").unwrap();
+    settled(daemon, name, &format!("cat {path}/sub/a"), "2");
+    replace(&host.join("sub/a"), "3");
+    settled(daemon, name, &format!("cat {path}/sub/a; ls {path}/sub"), "3a\nempty\n");
+    std::fs::create_dir_all(host.join("new/deep")).unwrap();
+    std::fs::write(host.join("new/deep/x"), "x").unwrap();
+    settled(daemon, name, &format!("cat {path}/new/deep/x"), "x");
+    std::fs::remove_dir(host.join("sub/empty")).unwrap();
+    std::fs::remove_dir_all(host.join("new")).unwrap();
+    settled(
+        daemon,
+        name,
+        &format!("cd {path}; find . -mindepth 1 | sort | tr '\\n' ' '"),
+        "./.gitignore ./mine ./sub ./sub/a ",
+    );
+    // A file becomes a directory, and the host counts where both have changed.
+    std::fs::remove_file(host.join("sub/a")).unwrap();
+    std::fs::create_dir(host.join("sub/a")).unwrap();
+    std::fs::write(host.join("sub/a/b"), "b").unwrap();
+    settled(daemon, name, &format!("cat {path}/sub/a/b"), "b");
+    daemon.shell(name, &format!("echo theirs > {path}/sub/a/b"));
+    std::fs::write(host.join("sub/a/b"), "ours").unwrap();
+    settled(daemon, name, &format!("cat {path}/sub/a/b"), "ours");
+    let status = daemon.get(&format!("/v1/status?sandbox={name}"));
+    let sync = status["detail"]["syncs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|sync| sync["sync"] == started["sync"])
+        .unwrap()
+        .clone();
+    assert!(sync["files_sent"].as_u64().unwrap() >= 6 && sync["removed"].as_u64().unwrap() >= 3, "{sync}");
+    let id = started["sync"].as_str().unwrap();
+    let stopped = daemon.http("DELETE", &format!("/v1/syncs/{id}"), None).json();
+    assert_eq!(stopped["state"], "ended", "{stopped}");
+    assert_eq!(daemon.refused("DELETE", &format!("/v1/syncs/{id}"), None)["code"], "SYNC_NOT_FOUND");
+}
+
+#[test]
+fn a_sandbox_follows_a_directory_of_the_host() {
+    let (daemon, root) = with_root(&[]);
+    in_each_tier(&daemon, |name| follows(&daemon, root.path(), name, false));
+}
+
+#[test]
+fn a_sandbox_follows_also_where_the_host_does_not_tell() {
+    let (daemon, root) = with_root(&[]);
+    daemon.shell("box", "true");
+    follows(&daemon, root.path(), "box", true);
+}
+
+#[test]
+fn a_live_sync_ends_with_its_sandbox_and_never_brings_it_back() {
+    let (daemon, root) = with_root(&[]);
+    std::fs::write(root.path().join("a"), "1").unwrap();
+    let host = root.path().to_str().unwrap();
+    daemon.shell("box", "true");
+    let id = daemon.succeeds(&["sync", "start", host, "box:w"]).trim().to_owned();
+    let taken = json!({"sandbox": "box", "host_path": host, "path": "/workspace/w"});
+    assert_eq!(daemon.refused("POST", "/v1/syncs", Some(&taken))["code"], "ALREADY_EXISTS");
+    assert!(daemon.succeeds(&["sync", "ls"]).contains("watching"));
+    daemon.http("DELETE", "/v1/sandboxes/box", None);
+    std::fs::write(root.path().join("a"), "2").unwrap();
+    until("the sync is over", || {
+        let syncs = daemon.get("/v1/syncs");
+        syncs["syncs"][0]["sync"] == id.as_str() && syncs["syncs"][0]["state"] == "ended"
+    });
+    assert!(daemon.names().is_empty(), "the sandbox is not made again");
+    assert_eq!(daemon.shell("box", "cat w/a"), "1", "nor is another one of that name written to");
+    let (mut client, _) = Client::initialized_with(&daemon, "2025-11-25", &["--toolsets", "files"]);
+    let started = client.call("sync_start", json!({"sandbox": "box", "host_path": host, "path": "m"}));
+    let id = started["structuredContent"]["sync"].clone();
+    assert_eq!(daemon.shell("box", "cat m/a"), "2");
+    assert_eq!(client.call("sync_stop", json!({"sync": id}))["structuredContent"]["state"], "ended");
+    daemon.succeeds(&["sync", "ls"]);
+    for (bad, code) in [
+        (json!({"sandbox": "box", "host_path": host, "exclude": ["[z-a]"]}), "INVALID_ARGUMENT"),
+        (json!({"sandbox": "box", "host_path": root.path().join("a")}), "NOT_DIRECTORY"),
+        (json!({"sandbox": "box", "host_path": root.path().join("missing")}), "FILE_NOT_FOUND"),
+        (json!({"sandbox": "box", "host_path": host, "path": "m/a/below"}), "NOT_DIRECTORY"),
+    ] {
+        let error = daemon.refused("POST", "/v1/syncs", Some(&bad));
+        assert_eq!(error["code"], code, "{bad}: {error}");
+    }
+}
