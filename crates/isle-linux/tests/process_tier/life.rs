@@ -253,7 +253,7 @@ async fn there_is_no_guest_root() {
     let request = ExecRequest { user: GuestUser::Root, ..Guest::request(&["id"]) };
     match guest.start(request).await.event().await {
         (ExecEvent::Failed(failure), _, _) => {
-            assert_eq!(failure.kind, FailureKind::Denied);
+            assert_eq!(failure.kind, FailureKind::NoGuestRoot);
             assert!(failure.doing.contains("root"), "{failure:?}");
         }
         other => panic!("{other:?}"),
