@@ -203,7 +203,7 @@ impl Inner {
             Some((other, _)) => error.next(format!("the sandbox {other} has one: say `{other}:{job}`")),
             None => error,
         };
-        Err(error.next("`list_jobs` shows the jobs there are; start_job starts one"))
+        Err(error.next("`history` lists runs with their ids, `list_jobs` the jobs there are"))
     }
 }
 

@@ -241,7 +241,8 @@ fn bad_arguments_are_a_tool_error_a_model_can_act_on() {
         ("read_file", json!({"path": "../etc/passwd"}), "INVALID_PATH"),
         ("read_file", json!({"path": "x", "sandbox": "nobody"}), "SANDBOX_NOT_FOUND"),
         ("logs", json!({"run_id": "run_00000000000000000000000000"}), "RUN_NOT_FOUND"),
-        ("wait", json!({"run_id": "nonsense"}), "INVALID_ARGUMENT"),
+        ("wait", json!({"run_id": "no name: at all"}), "INVALID_ARGUMENT"),
+        ("wait", json!({"run_id": "nonsense"}), "JOB_NOT_FOUND"),
     ];
     for (tool, arguments, code) in cases {
         let result = client.call(tool, arguments.clone());
