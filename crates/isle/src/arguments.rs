@@ -22,6 +22,43 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
+impl Arguments {
+    /// Reads the command line, or says what is wrong with it and ends the program.
+    pub(crate) fn read() -> Self {
+        let quick = matches!(std::env::args_os().nth(1), Some(word) if word == "run" || word == "exec");
+        // What cannot be read quickly is read again in full, for the words about it.
+        match quick.then(Quick::try_parse) {
+            Some(Ok(Quick { global, command: QuickCommand::Run(arguments) })) => {
+                Self { global, command: Command::Run(arguments) }
+            }
+            Some(Ok(Quick { global, command: QuickCommand::Exec(arguments) })) => {
+                Self { global, command: Command::Exec(arguments) }
+            }
+            Some(Err(_)) | None => Self::parse(),
+        }
+    }
+}
+
+/// A command line that can only be one of the commands that are run all the time: describing all the
+/// others takes longer than reading it.
+#[derive(Debug, Parser)]
+#[command(name = "isle", disable_help_flag = true)]
+struct Quick {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: QuickCommand,
+}
+
+#[derive(Debug, Subcommand)]
+#[command(disable_help_subcommand = true)]
+enum QuickCommand {
+    #[command(disable_help_flag = true)]
+    Run(RunArguments),
+    #[command(disable_help_flag = true)]
+    Exec(ExecArguments),
+}
+
 /// What every command takes.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Everywhere")]

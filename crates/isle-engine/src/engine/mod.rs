@@ -279,7 +279,7 @@ impl Engine {
         });
         inner.load_variables()?;
         inner.recover().await?;
-        inner.journal.evict();
+        inner.keep_house();
         inner.warm_up();
         Ok(Self { inner })
     }
@@ -392,6 +392,27 @@ impl Engine {
 }
 
 impl Inner {
+    /// Drops old runs, now and every hour. The clock ticks more often than that: a timer that is nearer
+    /// than the timers of calls spares each of them the waking of whoever waits for timers.
+    fn keep_house(self: &Arc<Self>) {
+        const TICK: Duration = Duration::from_secs(20);
+        const TICKS: u32 = 180;
+        let engine = Arc::downgrade(self);
+        tokio::spawn(async move {
+            loop {
+                let Some(inner) = engine.upgrade() else { return };
+                inner.journal.evict();
+                drop(inner);
+                for _ in 0..TICKS {
+                    tokio::time::sleep(TICK).await;
+                    if engine.strong_count() == 0 {
+                        return;
+                    }
+                }
+            }
+        });
+    }
+
     /// Has the default sandbox, and what one-shots need, ready before anybody asks.
     fn warm_up(self: &Arc<Self>) {
         let Ok(one_shot) = Settings::default().spec(&self.config, None) else { return };

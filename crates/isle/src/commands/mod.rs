@@ -39,7 +39,6 @@ mod watch;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use isle_client::{Client, Result};
 use isle_engine::Error;
 
@@ -71,7 +70,7 @@ impl Context {
 
 /// Reads the command line and does what it says.
 pub(crate) fn main() -> ExitCode {
-    let Arguments { global, command } = Arguments::parse();
+    let Arguments { global, command } = Arguments::read();
     let form = if global.json { Form::Json } else { Form::Human };
     let context = Context { global, form };
     let runs_a_command = matches!(
