@@ -299,19 +299,20 @@ fn spent() -> Duration {
     of(usage.ru_utime) + of(usage.ru_stime)
 }
 
-/// Two processes that do nothing but compute. On a busy host less than the limit may be left for them,
-/// which proves nothing, so they try a few times.
+/// Processes that do nothing but compute, each in a session of its own, as schedulers share by session.
+/// On a busy host less than the limit may be left for them, which proves nothing, so they try a few times.
 fn cpu(target: &Target) -> Tried {
     const PERIOD: Duration = Duration::from_millis(1000);
     let limit: f64 = target.number("cpus")?;
     let mut most = 0.0f64;
     for _ in 0..3 {
         let (before, began) = (spent(), Instant::now());
-        let children: Vec<i32> = (0..2)
+        let children: Vec<i32> = (0..6)
             .filter_map(|_| {
                 // SAFETY: one thread only; the child only computes and leaves.
                 let child = unsafe { libc::fork() };
                 if child == 0 {
+                    library_call!(setsid()).ok();
                     while began.elapsed() < PERIOD {
                         std::hint::spin_loop();
                     }

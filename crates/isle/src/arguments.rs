@@ -5,6 +5,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+mod file;
+
+pub(crate) use file::{FileArguments, FileCommand};
+
 /// Sandboxes for AI agents.
 #[derive(Debug, Parser)]
 #[command(
@@ -111,6 +115,8 @@ pub(crate) enum Command {
     Rm(RmArguments),
     /// Copy files into or out of a sandbox: NAME:PATH on one side
     Cp(CpArguments),
+    /// List, print, search, edit, move and remove files of a sandbox; clone repositories into it
+    File(FileArguments),
     /// Make a directory of a sandbox like one of this host, or the other way round
     Sync(SyncArguments),
     /// Show what happens to files of a sandbox, as it happens

@@ -13,6 +13,7 @@ mod doctor;
 mod env;
 mod exec;
 mod fields;
+mod file;
 mod history;
 mod install;
 mod interactive;
@@ -104,6 +105,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Status(arguments) => block_on(status::status(context, arguments)),
         Command::Rm(arguments) => block_on(rm::rm(context, arguments)),
         Command::Cp(arguments) => block_on(cp::cp(context, arguments)),
+        Command::File(arguments) => block_on(file::file(context, arguments)),
         Command::Sync(arguments) => block_on(sync::sync(context, arguments)),
         Command::Watch(arguments) => block_on(watch::watch(context, arguments)),
         Command::Logs(arguments) => block_on(logs::logs(context, arguments)),

@@ -17,6 +17,7 @@ mod downgrade;
 mod ends;
 mod env;
 mod exec;
+mod file_command;
 mod file_work;
 mod files;
 mod git_clone;

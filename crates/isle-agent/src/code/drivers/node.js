@@ -302,9 +302,22 @@
     }
   });
 
+  // The good end of a script is the end of its process: taking the engine apart first would only take
+  // time. A bad end goes the usual way, on which the reason is printed.
+  function endQuickly() {
+    const { emit } = process;
+    const quick = function (name, ...rest) {
+      const heard = Reflect.apply(emit, this, [name, ...rest]);
+      if (name === 'exit' && !rest[0] && !process.exitCode) process.reallyExit(0);
+      return heard;
+    };
+    Object.defineProperty(process, 'emit', { value: quick, configurable: true, writable: true, enumerable: false });
+  }
+
   async function once(request, control) {
     if (!enter(request)) process.exit(1);
     control.unref();
+    endQuickly();
     const { error, code } = await call(request, false);
     report(error);
     if (code !== 0) process.exit(code);
