@@ -115,7 +115,7 @@ pub(crate) enum Command {
     Rm(RmArguments),
     /// Copy files into or out of a sandbox: NAME:PATH on one side
     Cp(CpArguments),
-    /// List, print, search, edit, move and remove files of a sandbox; clone repositories into it
+    /// List, print, search and change single files of a sandbox; clone repositories
     File(FileArguments),
     /// Make a directory of a sandbox like one of this host, or the other way round
     Sync(SyncArguments),

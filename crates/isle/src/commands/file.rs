@@ -85,9 +85,6 @@ async fn cat(context: &Context, name: &str, path: &str, lines: Option<&str>) -> 
         print(page["content"].as_str().unwrap_or_default());
         offset = page["next_offset"].as_u64();
         if offset.is_none() || lines.is_some() {
-            if lines.is_some() && offset.is_some() {
-                say("isle: there is more of the file than these lines");
-            }
             return Ok(ExitCode::SUCCESS);
         }
     }
