@@ -75,19 +75,33 @@ fn token(variable: &str) -> Result<String> {
 /// Page by page to the end; as it is, since it may go into a file.
 async fn cat(context: &Context, name: &str, path: &str, lines: Option<&str>) -> Result<ExitCode> {
     let client = context.client().await?;
-    let mut offset = None;
+    let (mut offset, mut lines) = (None, lines.map(str::to_owned));
     loop {
-        let page = read(&client, name, path, lines, offset).await?;
+        let page = read(&client, name, path, lines.as_deref(), offset).await?;
         if context.form == Form::Json {
             print_json(&page);
             return Ok(ExitCode::SUCCESS);
         }
         print(page["content"].as_str().unwrap_or_default());
         offset = page["next_offset"].as_u64();
-        if offset.is_none() || lines.is_some() {
+        if let Some(range) = &lines {
+            lines = lines_left(range, &page);
+            offset = offset.filter(|_| lines.is_some());
+        }
+        if offset.is_none() {
             return Ok(ExitCode::SUCCESS);
         }
+        offset = offset.filter(|_| lines.is_none());
     }
+}
+
+/// What a page that was full left of the lines that were asked for.
+fn lines_left(range: &str, page: &Value) -> Option<String> {
+    let read = page["content"].as_str().unwrap_or_default().lines().count() as u64;
+    let next = page["first_line"].as_u64()? + read;
+    let last = range.split_once('-').map_or(range, |(_, last)| last);
+    let is_left = read > 0 && last.parse::<u64>().map_or(last.is_empty(), |last| next <= last);
+    is_left.then(|| format!("{next}-{last}"))
 }
 
 async fn read(

@@ -13,6 +13,10 @@ fn the_command_line_lists_prints_searches_edits_moves_and_removes_files() {
         assert_eq!(daemon.succeeds(&["file", "cat", "box", "src/a.txt", "--lines", "2-3"]), "two\nthree\n");
         let whole: String = (1..=40_000).map(|number| format!("{number}\n")).collect();
         assert!(daemon.succeeds(&["file", "cat", "box", "long"]) == whole, "every page, once");
+        let most = daemon.succeeds(&["file", "cat", "box", "long", "--lines", "2-39999"]);
+        let expected: String = (2..=39_999).map(|number| format!("{number}\n")).collect();
+        assert!(most == expected, "{} of {} bytes", most.len(), expected.len());
+        assert!(daemon.succeeds(&["file", "cat", "box", "long", "--lines", "1-"]) == whole);
         let found = daemon.succeeds(&["file", "grep", "box", "^TW", "-i", "-C", "1", "src"]);
         assert_eq!(found, "a.txt-1- one\na.txt:2:1: two\na.txt-3- three\n");
         let none = finish(&mut daemon.isle(&["file", "grep", "box", "nowhere"]));
