@@ -226,7 +226,7 @@ fn fixed_paths() -> Map<String, Value> {
                 "responses": {"200": {"description": "The archive.", "content": tar}, "default": error}},
             "put": {"operationId": "unpack_tree", "summary": "Unpack a tar archive",
                 "description": "Nothing is in place until all of it arrived and is good. Names that lead out, links that lead out, hard links and devices are refused.",
-                "parameters": file(false), "requestBody": {"required": true, "content": tar},
+                "parameters": file(false), "requestBody": {"required": true, "content": binary},
                 "responses": {"200": answer("What was unpacked.", carried), "default": error}}},
         "/v1/sandboxes/{sandbox}/files/manifest": {"get": {"operationId": "tree_manifest",
             "summary": "What a directory holds, with hashes", "parameters": file(false),
