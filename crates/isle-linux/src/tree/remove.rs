@@ -87,7 +87,15 @@ fn empty(top: BorrowedFd<'_>, directory: BorrowedFd<'_>, depth: u32, moved: &mut
 
 fn names(directory: BorrowedFd<'_>) -> io::Result<Vec<CString>> {
     let mut names = Vec::new();
-    for entry in Dir::read_from(directory)? {
+    let entries = match Dir::read_from(directory) {
+        Err(Errno::ACCESS) => {
+            // A directory without the right to enter it, of an ordinary user: give it back.
+            rustix::fs::fchmod(directory, Mode::RWXU)?;
+            Dir::read_from(directory)
+        }
+        entries => entries,
+    };
+    for entry in entries? {
         let entry = entry?;
         let name: &CStr = entry.file_name();
         if name != c"." && name != c".." {
