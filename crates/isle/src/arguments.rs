@@ -6,8 +6,18 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 mod file;
+mod job;
+mod sync;
 
 pub(crate) use file::{FileArguments, FileCommand};
+pub(crate) use job::{
+    AttachArguments, BatchArguments, JobArguments, JobCommand, JobListArguments, JobStartArguments,
+    JobStopArguments, JobWriteArguments,
+};
+pub(crate) use sync::{
+    PullArguments, PushArguments, StartArguments, StopArguments, SyncArguments, SyncCommand, SyncOptions,
+    WatchArguments,
+};
 
 /// Sandboxes for AI agents.
 #[derive(Debug, Parser)]
@@ -379,120 +389,6 @@ pub(crate) struct ResetArguments {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct BatchArguments {
-    /// The sandbox
-    pub(crate) name: String,
-    /// Go on after a command that failed; the whole still counts as failed
-    #[arg(long, short = 'k')]
-    pub(crate) keep_going: bool,
-    /// Run alone among runs with --lock in the sandbox, in the order they were started
-    #[arg(long)]
-    pub(crate) lock: bool,
-    /// End all of them after this time, such as 30s
-    #[arg(long, value_name = "DURATION")]
-    pub(crate) timeout: Option<String>,
-    /// Set a variable
-    #[arg(long, short, value_name = "NAME=VALUE")]
-    pub(crate) env: Vec<String>,
-    /// Working directory, absolute in the sandbox
-    #[arg(long, value_name = "DIR")]
-    pub(crate) cwd: Option<String>,
-    /// As whom: sandbox or root
-    #[arg(long)]
-    pub(crate) user: Option<String>,
-    /// Shell lines; one that begins with `-` may fail, as in a makefile
-    #[arg(last = true, required = true, value_name = "LINE")]
-    pub(crate) lines: Vec<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct JobArguments {
-    #[command(subcommand)]
-    pub(crate) what: JobCommand,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum JobCommand {
-    /// Start a command that goes on by itself; prints what to call it
-    Start(JobStartArguments),
-    /// List jobs, newest first
-    Ls(JobListArguments),
-    /// Write to the standard input of a job
-    Write(JobWriteArguments),
-    /// Ask jobs to end, then end them; shows their last lines
-    Stop(JobStopArguments),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct JobStartArguments {
-    /// The sandbox
-    pub(crate) sandbox: String,
-    /// What to call it; the id of its run when left out
-    #[arg(long, short)]
-    pub(crate) name: Option<String>,
-    /// Give it a terminal, for `isle attach`
-    #[arg(long, short)]
-    pub(crate) tty: bool,
-    /// Keep its standard input open, for `isle job write`
-    #[arg(long, short)]
-    pub(crate) input: bool,
-    /// Run alone among runs with --lock in the sandbox, in the order they were started
-    #[arg(long)]
-    pub(crate) lock: bool,
-    /// End it after this time, such as 30s; it has no limit when left out
-    #[arg(long, value_name = "DURATION")]
-    pub(crate) timeout: Option<String>,
-    /// Set a variable
-    #[arg(long, short, value_name = "NAME=VALUE")]
-    pub(crate) env: Vec<String>,
-    /// Working directory, absolute in the sandbox
-    #[arg(long, value_name = "DIR")]
-    pub(crate) cwd: Option<String>,
-    /// As whom: sandbox or root
-    #[arg(long)]
-    pub(crate) user: Option<String>,
-    /// Command and arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub(crate) command: Vec<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct JobListArguments {
-    /// Jobs of this sandbox only
-    pub(crate) sandbox: Option<String>,
-    /// How many
-    #[arg(long, default_value_t = 20)]
-    pub(crate) limit: u32,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct JobWriteArguments {
-    /// SANDBOX:NAME, or the id of the run
-    pub(crate) job: String,
-    /// A line to write; standard input is written as it is when left out
-    pub(crate) line: Option<String>,
-    /// Then end its standard input
-    #[arg(long)]
-    pub(crate) eof: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct JobStopArguments {
-    /// SANDBOX:NAME, or ids of runs
-    #[arg(required = true)]
-    pub(crate) jobs: Vec<String>,
-    /// End everything at once, without asking first
-    #[arg(long)]
-    pub(crate) force: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct AttachArguments {
-    /// SANDBOX:NAME, or the id of the run
-    pub(crate) job: String,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct StatusArguments {
     /// The sandbox
     pub(crate) name: Option<String>,
@@ -517,102 +413,6 @@ pub(crate) struct CpArguments {
     pub(crate) from: String,
     /// To: PATH or NAME:PATH; `-` is standard output
     pub(crate) to: String,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct SyncArguments {
-    #[command(subcommand)]
-    pub(crate) command: SyncCommand,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum SyncCommand {
-    /// Send what differs into a sandbox
-    Push(PushArguments),
-    /// Fetch what differs out of a sandbox
-    Pull(PullArguments),
-    /// Let a sandbox follow a directory of this host, below one of the daemon's host_roots
-    Start(StartArguments),
-    /// End live syncs
-    Stop(StopArguments),
-    /// List live syncs
-    Ls,
-}
-
-/// What belongs to a tree.
-#[derive(Debug, Args)]
-pub(crate) struct SyncOptions {
-    /// Leave out what matches, as in a .gitignore file; counts before those files
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) exclude: Vec<String>,
-    /// With the .git directory
-    #[arg(long)]
-    pub(crate) git: bool,
-    /// With what .gitignore files leave out
-    #[arg(long)]
-    pub(crate) ignored: bool,
-    /// Remove what is only on the other side
-    #[arg(long)]
-    pub(crate) delete: bool,
-    /// Only say what would be done
-    #[arg(long, short = 'n')]
-    pub(crate) dry_run: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct PushArguments {
-    /// Directory of this host
-    pub(crate) from: PathBuf,
-    /// NAME or NAME:PATH
-    pub(crate) to: String,
-    #[command(flatten)]
-    pub(crate) options: SyncOptions,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct PullArguments {
-    /// NAME or NAME:PATH
-    pub(crate) from: String,
-    /// Directory of this host
-    pub(crate) to: PathBuf,
-    #[command(flatten)]
-    pub(crate) options: SyncOptions,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct StartArguments {
-    /// Directory of this host
-    pub(crate) from: PathBuf,
-    /// NAME or NAME:PATH
-    pub(crate) to: String,
-    /// Leave out what matches, as in a .gitignore file; counts before those files
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) exclude: Vec<String>,
-    /// With the .git directory
-    #[arg(long)]
-    pub(crate) git: bool,
-    /// With what .gitignore files leave out
-    #[arg(long)]
-    pub(crate) ignored: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct StopArguments {
-    /// The syncs
-    #[arg(required = true)]
-    pub(crate) syncs: Vec<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct WatchArguments {
-    /// The sandbox
-    pub(crate) name: String,
-    /// Directory or file, relative to /workspace or absolute in the sandbox
-    #[arg(default_value = ".")]
-    pub(crate) path: String,
-    /// Only the directory itself, not what is below its directories
-    #[arg(long)]
-    pub(crate) flat: bool,
 }
 
 #[derive(Debug, Args)]
