@@ -139,6 +139,14 @@ fn an_interrupt_ends_the_call_and_leaves_the_context() {
     let cases = [
         ("python3", "python", "x = 7", "print('on', flush=True)\nwhile True: pass", "print(x)"),
         ("node", "node", "let x = 7", "console.log('on'); while (true) {}", "console.log(x)"),
+        // In the middle of printing.
+        (
+            "node",
+            "node",
+            "let x = 7",
+            "require('fs').writeSync(1, 'on\\n'); process.stdout._write = () => { while (true) {} }; console.log('x')",
+            "console.log(x)",
+        ),
         ("bash", "shell", "x=7", "echo on; while true; do sleep 0.1; done; echo after", "echo $x"),
     ];
     for sandbox in both_tiers(&daemon) {
@@ -155,7 +163,8 @@ fn an_interrupt_ends_the_call_and_leaves_the_context() {
             assert_eq!((&ended["state"], &ended["exit_code"]), (&json!("failed"), &json!(130)), "{ended}");
             assert_eq!(ended["stdout"], "on\n", "{ended}");
             assert!(ended["note"].as_str().unwrap().contains("lives on"), "{ended}");
-            assert_eq!(code(&daemon, sandbox, arguments(show))["stdout"], "7\n", "{language} in {sandbox}");
+            let shown = code(&daemon, sandbox, arguments(show));
+            assert_eq!(shown["stdout"], "7\n", "{language} in {sandbox}: {shown}");
             // So does running out of time.
             let mut late = arguments(hang);
             late["timeout"] = json!("1s");
@@ -165,7 +174,8 @@ fn an_interrupt_ends_the_call_and_leaves_the_context() {
                 (&json!("timed_out"), &json!("kept")),
                 "{late}"
             );
-            assert_eq!(code(&daemon, sandbox, arguments(show))["stdout"], "7\n", "{language} in {sandbox}");
+            let shown = code(&daemon, sandbox, arguments(show));
+            assert_eq!(shown["stdout"], "7\n", "{language} in {sandbox}: {shown}");
         }
     }
 }

@@ -24,18 +24,41 @@
   let count = 0;
 
   const sleeper = new Int32Array(new SharedArrayBuffer(4));
+  function writeAll(fd, data) {
+    for (let at = 0; at < data.length;) {
+      try {
+        at += fs.writeSync(fd, data, at);
+      } catch (problem) {
+        if (problem.code !== 'EAGAIN') throw problem;
+        Atomics.wait(sleeper, 0, 0, 1);
+      }
+    }
+  }
+
   function send(kind, payload) {
     const data = Buffer.alloc(5 + payload.length);
     data.write(kind, 0, 'latin1');
     data.writeUInt32BE(payload.length, 1);
     payload.copy(data, 5);
-    for (let at = 0; at < data.length;) {
-      try {
-        at += fs.writeSync(CONTROL, data, at);
-      } catch (problem) {
-        if (problem.code !== 'EAGAIN') throw problem;
-        Atomics.wait(sleeper, 0, 0, 1);
-      }
+    writeAll(CONTROL, data);
+  }
+
+  // An interrupt may come in the middle of a stream's work: such a stream waits for the end of a write
+  // that nobody finishes, and would swallow everything after it. So output begins anew.
+  function renewOutput() {
+    const { Writable } = load('stream');
+    for (const [name, fd] of [['stdout', 1], ['stderr', 2]]) {
+      const write = (chunk, _encoding, done) => {
+        try {
+          writeAll(fd, chunk);
+          done();
+        } catch (problem) {
+          done(problem);
+        }
+      };
+      const fresh = Object.assign(new Writable({ write, decodeStrings: true }), { fd, _isStdio: true });
+      Object.defineProperty(process, name, { configurable: true, enumerable: true, get: () => fresh });
+      console[`_${name}`] = fresh;
     }
   }
 
@@ -227,8 +250,9 @@
     try {
       start.runInThisContext({ breakOnSigint: breakable });
     } catch (problem) {
-      if (problem.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED') throw interruption();
-      throw problem;
+      if (problem.code !== 'ERR_SCRIPT_EXECUTION_INTERRUPTED') throw problem;
+      renewOutput();
+      throw interruption();
     } finally {
       delete globalThis.__isle_start;
     }
