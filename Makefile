@@ -31,9 +31,10 @@ test: setup
 	tests/as-user.sh $(ISLE)
 	tests/leaks.sh check $(TARGET)/leaks
 
+# Many tests wait more than they compute, so there are more of them than cores.
 .PHONY: rust-tests
 rust-tests:
-	if cargo nextest --version >/dev/null 2>&1; then cargo nextest run --workspace; \
+	if cargo nextest --version >/dev/null 2>&1; then cargo nextest run --workspace -j $$(($$(nproc) * 2)); \
 	else cargo test --workspace; fi
 	cargo build -p isle
 

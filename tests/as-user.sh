@@ -29,6 +29,7 @@ grep -q "^$user:" /etc/subgid || usermod --add-subgids 231072-296607 "$user"
 as_user() { # as_user COMMAND...
     runuser -u "$user" -- env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin \
         HOME="$(getent passwd "$user" | cut -d: -f6)" INSTA_UPDATE=no INSTA_WORKSPACE_ROOT="$repository" \
+        NEXTEST_PROFILE="${NEXTEST_PROFILE:-default}" \
         ISLE_CONTAINMENT_TABLE="${ISLE_CONTAINMENT_TABLE:-}" "$@"
 }
 
