@@ -52,11 +52,23 @@ pub struct AttachRequest {
     pub limits: RunLimits,
     /// Whether a named sandbox made by this call may hold less than its tier promises.
     pub allow_downgrade: bool,
+    /// Run alone among runs with lock, in order.
+    pub lock: bool,
     /// A terminal instead of pipes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub terminal: Option<Terminal>,
     /// Whether standard input will be sent.
     pub stdin: bool,
+}
+
+/// A look at a run that goes on.
+#[derive(Debug, Clone, Serialize)]
+pub struct ViewRequest {
+    /// Which, by id or by job.
+    pub view: String,
+    /// The viewer's window.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub terminal: Option<Terminal>,
 }
 
 /// Where an interactive command runs.
@@ -67,8 +79,6 @@ pub enum AttachTarget {
     Sandbox(String),
     /// In a fresh one that is gone afterwards.
     OneShot(OneShot),
-    /// Nowhere: this run, by id or by job, is looked at.
-    Run(String),
 }
 
 /// A sandbox for one command; what is not set is the daemon's default.
@@ -176,42 +186,33 @@ pub struct AttachWriter(SplitSink<WebSocketStream<Stream>, Message>);
 pub struct AttachReader(SplitStream<WebSocketStream<Stream>>);
 
 impl AttachRequest {
-    /// A look at a run that goes on.
-    #[must_use]
-    pub fn view(run: String, window: Option<Terminal>) -> Self {
-        Self {
-            target: AttachTarget::Run(run),
-            command: None,
-            argv: None,
-            code: None,
-            cwd: None,
-            env: BTreeMap::new(),
-            user: None,
-            timeout: None,
-            limits: RunLimits::default(),
-            allow_downgrade: false,
-            terminal: window,
-            stdin: true,
-        }
-    }
-
     /// Opens the command. Dropping both halves ends its whole tree.
     pub async fn open(&self, endpoint: &Endpoint) -> Result<(AttachWriter, AttachReader)> {
-        let stream = Stream::open(endpoint).await?;
-        let uri: Uri =
-            format!("ws://{}/v1/attach", endpoint.host()).parse().map_err(ClientError::not_understood)?;
-        let mut builder = ClientRequestBuilder::new(uri).with_header(DOOR.0, DOOR.1);
-        if let Some(authorization) = endpoint.authorization() {
-            builder = builder.with_header("authorization", authorization);
-        }
-        let (mut socket, response) =
-            tokio_tungstenite::client_async(builder, stream).await.map_err(refused)?;
-        check_version(response.headers())?;
-        let first = serde_json::to_string(self).map_err(ClientError::not_understood)?;
-        socket.send(Message::text(first)).await.map_err(ClientError::interrupted)?;
-        let (writer, reader) = socket.split();
-        Ok((AttachWriter(writer), AttachReader(reader)))
+        converse(endpoint, self).await
     }
+}
+
+impl ViewRequest {
+    /// Opens the view. Dropping both halves leaves the run as it is.
+    pub async fn open(&self, endpoint: &Endpoint) -> Result<(AttachWriter, AttachReader)> {
+        converse(endpoint, self).await
+    }
+}
+
+async fn converse(endpoint: &Endpoint, first: &impl Serialize) -> Result<(AttachWriter, AttachReader)> {
+    let stream = Stream::open(endpoint).await?;
+    let uri: Uri =
+        format!("ws://{}/v1/attach", endpoint.host()).parse().map_err(ClientError::not_understood)?;
+    let mut builder = ClientRequestBuilder::new(uri).with_header(DOOR.0, DOOR.1);
+    if let Some(authorization) = endpoint.authorization() {
+        builder = builder.with_header("authorization", authorization);
+    }
+    let (mut socket, response) = tokio_tungstenite::client_async(builder, stream).await.map_err(refused)?;
+    check_version(response.headers())?;
+    let first = serde_json::to_string(first).map_err(ClientError::not_understood)?;
+    socket.send(Message::text(first)).await.map_err(ClientError::interrupted)?;
+    let (writer, reader) = socket.split();
+    Ok((AttachWriter(writer), AttachReader(reader)))
 }
 
 /// A handshake the daemon answered with an ordinary error.

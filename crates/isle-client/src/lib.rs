@@ -14,7 +14,8 @@ mod route;
 mod trees;
 
 pub use attach::{
-    AttachEvent, AttachReader, AttachRequest, AttachTarget, AttachWriter, Code, OneShot, PlacedFile, Terminal,
+    AttachEvent, AttachReader, AttachRequest, AttachTarget, AttachWriter, Code, OneShot, PlacedFile,
+    Terminal, ViewRequest,
 };
 pub use client::{Client, DaemonVersion};
 pub use endpoint::Endpoint;

@@ -245,6 +245,9 @@ pub(crate) struct ExecArguments {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) how: CommandArguments,
+    /// Run alone among runs with --lock in the sandbox, in the order they were started
+    #[arg(long)]
+    pub(crate) lock: bool,
     /// If the sandbox has to be made: accept less than its tier promises where this host cannot enforce it
     #[arg(long)]
     pub(crate) allow_downgrade: bool,

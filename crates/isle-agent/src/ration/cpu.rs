@@ -5,7 +5,9 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use super::look::Seen;
+use rustix::process::Signal;
+
+use super::look::{Seen, Who};
 
 /// What an account holds at most: as long as the period of a cgroup.
 const PERIOD: f64 = 0.1;
@@ -20,7 +22,7 @@ pub(super) struct Shares {
     since: Option<Instant>,
     meter: Meter,
     /// Whom this stopped; parents before children.
-    stopped: Vec<i32>,
+    stopped: Vec<Who>,
     /// CPUs of the host.
     host: f64,
 }
@@ -69,10 +71,9 @@ impl Shares {
         let looks: HashSet<i32> =
             seen.iter().filter(|one| runs(one) && one.state != b'D').map(|one| one.pid).collect();
         for one in seen.iter().filter(|one| runs(one) && !looks.contains(&one.parent)) {
-            // SAFETY: plain numbers; it was in the sandbox a moment ago.
-            unsafe { libc::kill(one.pid, libc::SIGSTOP) };
-            if !self.stopped.contains(&one.pid) {
-                self.stopped.push(one.pid);
+            one.who().signal(Signal::STOP);
+            if !self.stopped.contains(&one.who()) {
+                self.stopped.push(one.who());
             }
         }
         looks.is_empty()
@@ -80,10 +81,8 @@ impl Shares {
 
     /// Children first, for the same reason. Whom somebody else had stopped stays so.
     fn go_on(&mut self) {
-        for pid in self.stopped.drain(..).rev() {
-            // SAFETY: plain numbers. A number that has changed hands belongs to somebody of this sandbox,
-            // whom going on does not hurt.
-            unsafe { libc::kill(pid, libc::SIGCONT) };
+        for who in self.stopped.drain(..).rev() {
+            who.signal(Signal::CONT);
         }
     }
 }

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::fs;
 use std::time::Duration;
 
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
 use crate::family::{children, descendants, own_pid};
 use crate::place;
 
@@ -21,6 +23,32 @@ pub(super) struct Seen {
     pub(super) waited_for: Duration,
     /// Bytes in memory, shared ones included.
     pub(super) resident: u64,
+}
+
+/// Who a process is: its number, and when it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Who {
+    pub(super) pid: i32,
+    pub(super) began: u64,
+}
+
+impl Seen {
+    pub(super) fn who(&self) -> Who {
+        Who { pid: self.pid, began: self.began }
+    }
+}
+
+impl Who {
+    /// Signals this process and none that has its number now: without namespaces that could be anybody's.
+    /// One that is held by a descriptor keeps its number, so what is read after holding it is about it.
+    pub(super) fn signal(self, signal: Signal) {
+        let Some(pid) = Pid::from_raw(self.pid) else { return };
+        let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+        if look_at(self.pid).is_some_and(|seen| seen.began == self.began) {
+            // One that has ended meanwhile needs no signal.
+            pidfd_send_signal(&held, signal).ok();
+        }
+    }
 }
 
 /// Everybody but the agent, and the supervisors it has where there are no namespaces; parents before
@@ -117,6 +145,18 @@ mod tests {
             in_order(vec![one(9, 4), one(4, 6), one(6, 1), one(2, 1)]).iter().map(|seen| seen.pid).collect();
         assert_eq!(order, [6, 2, 4, 9]);
         assert_eq!(in_order(vec![one(5, 6), one(6, 5)]).len(), 2, "a circle ends");
+    }
+
+    #[test]
+    fn only_who_is_meant_is_signalled() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let who = look_at(pid).unwrap().who();
+        Who { began: who.began + 1, ..who }.signal(Signal::KILL);
+        assert!(child.try_wait().unwrap().is_none(), "somebody else who had the number");
+        who.signal(Signal::KILL);
+        assert!(!child.wait().unwrap().success());
+        who.signal(Signal::KILL);
     }
 
     #[test]

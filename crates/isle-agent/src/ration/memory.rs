@@ -6,9 +6,10 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use rustix::fs::statvfs;
+use rustix::process::Signal;
 
 use super::Effort;
-use super::look::Seen;
+use super::look::{Seen, Who};
 use crate::serve::Shared;
 use crate::{place, tree};
 
@@ -26,7 +27,7 @@ pub(super) struct Memory {
     /// When to look closely again.
     closer_at: Option<Instant>,
     /// Who was killed last, and when: until it is gone, what it had is not free.
-    dying: Option<(i32, u64, Instant)>,
+    dying: Option<(Who, Instant)>,
 }
 
 /// One process, looked at closely.
@@ -79,9 +80,8 @@ impl Memory {
             if let Some(run) = tree::run_of(agent, largest.pid) {
                 run.state.borrow_mut().killed_for_memory += 1;
             }
-            // SAFETY: plain numbers; it was in the sandbox a moment ago.
-            unsafe { libc::kill(largest.pid, libc::SIGKILL) };
-            self.dying = Some((largest.pid, largest.began, now));
+            largest.who().signal(Signal::KILL);
+            self.dying = Some((largest.who(), now));
         }
         super::HASTE
     }
@@ -89,9 +89,8 @@ impl Memory {
     /// Whether somebody who was killed still has memory. One that does not go for long, because the kernel
     /// waits for something, must not keep the others.
     fn is_dying(&mut self, seen: &[Seen], now: Instant) -> bool {
-        self.dying = self.dying.filter(|&(pid, began, since)| {
-            let has_memory =
-                |one: &Seen| (one.pid, one.began) == (pid, began) && !matches!(one.state, b'Z' | b'X');
+        self.dying = self.dying.filter(|&(who, since)| {
+            let has_memory = |one: &Seen| one.who() == who && !matches!(one.state, b'Z' | b'X');
             now - since < PATIENCE && seen.iter().any(has_memory)
         });
         self.dying.is_some()

@@ -21,6 +21,8 @@ pub(crate) enum ExecInput {
     Live {
         /// What arrives.
         signals: mpsc::Receiver<ExecSignal>,
+        /// What arrived before it began.
+        held: Vec<ExecSignal>,
         /// Whether the command has a standard input to send to.
         stdin: bool,
     },
@@ -39,6 +41,29 @@ pub(crate) enum ExecSignal {
     Signal(i32),
 }
 
+/// How much is held for a command that has not begun; the rest waits with its sender.
+const HELD: usize = 16;
+
+impl ExecInput {
+    /// Holds what comes for a command that has not begun. Resolves at a signal: there is nothing yet that it
+    /// could reach, so whoever sent it wants the command not to begin.
+    pub(crate) async fn until_signalled(&mut self) {
+        if let Self::Live { signals, held, .. } = self {
+            while held.len() < HELD
+                && let Some(signal) = signals.recv().await
+            {
+                match signal {
+                    ExecSignal::Signal(_) => return,
+                    ExecSignal::Stdin(_) | ExecSignal::CloseStdin | ExecSignal::Resize(_) => {
+                        held.push(signal)
+                    }
+                }
+            }
+        }
+        std::future::pending().await
+    }
+}
+
 /// Sends all of `input`; ends when there will be no more of it.
 pub(crate) async fn forward_input<W: AsyncWrite + Unpin>(
     writer: &mut W,
@@ -51,9 +76,15 @@ pub(crate) async fn forward_input<W: AsyncWrite + Unpin>(
             write_frame(writer, &Frame::End).await
         }
         ExecInput::Kept(bytes) => send_bytes(writer, bytes).await,
-        ExecInput::Live { mut signals, stdin } => {
+        ExecInput::Live { mut signals, held, stdin } => {
             let mut open = stdin;
-            while let Some(signal) = signals.recv().await {
+            let mut held = held.into_iter();
+            loop {
+                let next = match held.next() {
+                    None => signals.recv().await,
+                    held => held,
+                };
+                let Some(signal) = next else { break };
                 match signal {
                     ExecSignal::Stdin(bytes) if open => send_bytes(writer, bytes).await?,
                     ExecSignal::CloseStdin if open => {

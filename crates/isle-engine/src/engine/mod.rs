@@ -203,6 +203,8 @@ pub struct OpenExec {
     /// Whether a named sandbox that this call makes may hold less than its tier promises. One that
     /// exists is used as it is.
     pub allow_downgrade: bool,
+    /// Run alone among runs with lock, in order.
+    pub lock: bool,
     /// A terminal instead of pipes.
     pub terminal: Option<TerminalSize>,
     /// Whether standard input will be sent; `/dev/null` otherwise.

@@ -105,7 +105,7 @@ impl Inner {
         let plan = Plan {
             kind: RunKind::Session,
             job: None,
-            lock: false,
+            lock: request.lock,
             place: place(request.target, request.allow_downgrade),
             program: program(request.command),
             cwd: request.cwd,

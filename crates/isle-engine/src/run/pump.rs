@@ -21,7 +21,7 @@ use crate::agent::{ExecInput, broken, forward_input, gone};
 use crate::engine::{Inner, SessionEvent};
 use crate::error::Error;
 use crate::pipeline::{self, Unrecorded, Validated};
-use crate::sandbox::{Entered, OneShotGuard};
+use crate::sandbox::{Entered, OneShotGuard, Turn};
 use crate::values::GuestPath;
 
 /// Chunks an interactive caller may be behind before the command has to wait for it.
@@ -61,6 +61,13 @@ pub(crate) struct Caller {
     pub(crate) cancelled: CancellationToken,
 }
 
+impl Caller {
+    async fn tell_end(self, inner: &Inner, run: &Arc<Run>) {
+        let result = inner.snapshot_of(run).result(super::answer_budget(None, &inner.config));
+        self.events.send(SessionEvent::Ended(Box::new(result))).await.ok();
+    }
+}
+
 impl Job {
     /// Follows the run to its end.
     pub(crate) async fn run(self) {
@@ -70,7 +77,7 @@ impl Job {
             passage,
             mut stream,
             request,
-            input,
+            mut input,
             caller,
             named,
             language,
@@ -81,9 +88,9 @@ impl Job {
         let sandbox = Arc::clone(&run.sandbox);
         let turn = match entered {
             None => None,
-            Some(entered) => match run.take_turn(&inner, entered).await {
+            Some(entered) => match take_turn(&inner, &run, entered, &mut input, caller.as_ref()).await {
                 Ok(turn) => Some(turn),
-                Err(finish) => return never_begun(&inner, &run, passage, *finish).await,
+                Err(finish) => return never_begun(&inner, &run, passage, *finish, caller).await,
             },
         };
         let sent = match request {
@@ -160,8 +167,7 @@ impl Job {
         let one_shot = guard.is_some();
         drop(guard);
         if let Some(caller) = caller {
-            let result = inner.snapshot_of(&run).result(super::answer_budget(None, &inner.config));
-            caller.events.send(SessionEvent::Ended(Box::new(result))).await.ok();
+            caller.tell_end(&inner, &run).await;
         }
         inner.journal.run_ended();
         if let Some(unrecorded) = unrecorded
@@ -183,8 +189,34 @@ impl Job {
     }
 }
 
+/// Waits for the turn of a run, as long as its caller wants it.
+async fn take_turn(
+    inner: &Inner,
+    run: &Run,
+    entered: Entered,
+    input: &mut ExecInput,
+    caller: Option<&Caller>,
+) -> Result<Turn, Box<Finish>> {
+    let watch = Watch { run, caller, leaving: None };
+    let mut turn = std::pin::pin!(run.take_turn(inner, entered));
+    tokio::select! {
+        biased;
+        turn = &mut turn => return turn,
+        _ = watch.unwanted() => {}
+        () = input.until_signalled() => {}
+    }
+    run.intend(Ending::Cancelled);
+    turn.await
+}
+
 /// Records the end of a run whose turn never came.
-async fn never_begun(inner: &Inner, run: &Arc<Run>, passage: Validated, mut finish: Finish) {
+async fn never_begun(
+    inner: &Inner,
+    run: &Arc<Run>,
+    passage: Validated,
+    mut finish: Finish,
+    caller: Option<Caller>,
+) {
     run.complete_commands(&mut finish);
     let masked = pipeline::mask(pipeline::sign(passage.executed(finish)));
     let audited = pipeline::audit(masked, &inner.journal, run).insist(&inner.journal, run).await;
@@ -192,6 +224,9 @@ async fn never_begun(inner: &Inner, run: &Arc<Run>, passage: Validated, mut fini
     run.sandbox.run_ends();
     run.publish(finish);
     inner.runs.ended(run);
+    if let Some(caller) = caller {
+        caller.tell_end(inner, run).await;
+    }
     inner.journal.run_ended();
     if let Some(unrecorded) = unrecorded {
         record_later(inner, run, &unrecorded).await;

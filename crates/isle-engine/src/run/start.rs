@@ -281,6 +281,6 @@ fn exec_input(input: Input) -> ExecInput {
         Input::Null => ExecInput::Null,
         Input::Bytes(bytes) => ExecInput::Bytes(bytes),
         Input::Kept(bytes) => ExecInput::Kept(bytes),
-        Input::Live { signals, stdin } => ExecInput::Live { signals, stdin },
+        Input::Live { signals, stdin } => ExecInput::Live { signals, held: Vec::new(), stdin },
     }
 }

@@ -12,11 +12,11 @@ use isle_engine::values::{ByteSize, GuestPath, RunId, RunOrJob, SandboxName, Spa
 use isle_engine::{Code, Error, Result};
 use isle_wire::TerminalSize;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::routes::parse_user;
 
-/// What to run, and where: the client's first message. Exactly one of `command`, `argv`, `code`; none of
-/// them to look at a run that goes on.
+/// What to run, and where: a first message. Exactly one of `command`, `argv`, `code`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttachRequest {
@@ -49,6 +49,9 @@ pub struct AttachRequest {
     /// Whether a named sandbox made by this call may hold less than its tier promises.
     #[serde(default)]
     pub allow_downgrade: bool,
+    /// Run alone among runs with lock, in order.
+    #[serde(default)]
+    pub lock: bool,
     /// A terminal instead of pipes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminal: Option<TerminalShape>,
@@ -65,8 +68,17 @@ pub enum AttachTarget {
     Sandbox(SandboxName),
     /// In a fresh one that is gone afterwards.
     OneShot(OneShotSpec),
-    /// Nothing is run: this run, named by its id or its job, is looked at and written to.
-    Run(RunOrJob),
+}
+
+/// The other first message: nothing is run, a run that goes on is looked at and written to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ViewRequest {
+    /// Which, by its id or its job.
+    pub view: RunOrJob,
+    /// The viewer's window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminal: Option<TerminalShape>,
 }
 
 /// What a first message asks for.
@@ -192,17 +204,25 @@ pub enum ServerMessage<'a> {
     },
 }
 
+impl Opening {
+    /// Reads a first message: which of the two it is, its first word says.
+    pub(crate) fn read(message: Value) -> Result<Self> {
+        let refuse = |error: serde_json::Error| {
+            Error::new(Code::InvalidArgument, format!("the first message cannot be read: {error}"))
+                .next("send what to run, or `view` and the run to look at, as one JSON text message")
+        };
+        if message.get("view").is_some() {
+            let ViewRequest { view, terminal } = serde_json::from_value(message).map_err(refuse)?;
+            return Ok(Self::View { run: view, window: terminal.map(TerminalSize::from) });
+        }
+        let request: AttachRequest = serde_json::from_value(message).map_err(refuse)?;
+        request.into_open().map(|request| Self::Command(Box::new(request)))
+    }
+}
+
 impl AttachRequest {
     /// Checks what serde could not.
-    pub(crate) fn into_open(self) -> Result<Opening> {
-        if let AttachTarget::Run(run) = self.target {
-            let bare = Self { target: AttachTarget::Run(run.clone()), terminal: None, stdin: false, ..self };
-            if bare != Self::looking_at(run.clone()) {
-                return Err(Error::new(Code::InvalidArgument, "a run that goes on takes no other settings")
-                    .next("give `target`, `terminal` and `stdin` only"));
-            }
-            return Ok(Opening::View { run, window: self.terminal.map(TerminalSize::from) });
-        }
+    fn into_open(self) -> Result<OpenExec> {
         let command = match (self.command, self.argv, self.code) {
             (Some(text), None, None) => Command::Shell(text),
             (None, Some(argv), None) => Command::Argv(argv),
@@ -218,11 +238,8 @@ impl AttachRequest {
         let target = match self.target {
             AttachTarget::Sandbox(name) => Target::Named(name),
             AttachTarget::OneShot(spec) => Target::OneShot(spec.into_one_shot()?),
-            AttachTarget::Run(_) => {
-                return Err(Error::internal("a run that goes on is no place for another"));
-            }
         };
-        Ok(Opening::Command(Box::new(OpenExec {
+        Ok(OpenExec {
             target,
             command,
             cwd: self.cwd.as_deref().map(GuestPath::parse_absolute).transpose()?,
@@ -231,26 +248,10 @@ impl AttachRequest {
             timeout: self.timeout,
             limits: self.limits,
             allow_downgrade: self.allow_downgrade,
+            lock: self.lock,
             terminal: self.terminal.map(TerminalSize::from),
             stdin: self.stdin,
-        })))
-    }
-
-    fn looking_at(run: RunOrJob) -> Self {
-        Self {
-            target: AttachTarget::Run(run),
-            command: None,
-            argv: None,
-            code: None,
-            cwd: None,
-            env: BTreeMap::new(),
-            user: None,
-            timeout: None,
-            limits: RunLimits::default(),
-            allow_downgrade: false,
-            terminal: None,
-            stdin: false,
-        }
+        })
     }
 }
 
@@ -291,13 +292,12 @@ impl From<TerminalShape> for TerminalSize {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
     fn open(value: Value) -> Result<OpenExec> {
-        let request: AttachRequest = serde_json::from_value(value).map_err(Error::internal)?;
-        match request.into_open()? {
+        match Opening::read(value)? {
             Opening::Command(command) => Ok(*command),
             Opening::View { run, .. } => Err(Error::internal(format!("a view of {run}"))),
         }
@@ -305,17 +305,14 @@ mod tests {
 
     #[test]
     fn a_run_that_goes_on_is_only_looked_at() {
-        let open = |value: Value| serde_json::from_value::<AttachRequest>(value).unwrap().into_open();
-        let opening = open(json!({
-            "target": {"run": "box:web"}, "terminal": {"rows": 3, "columns": 4}, "stdin": true
-        }));
+        let opening = Opening::read(json!({"view": "box:web", "terminal": {"rows": 3, "columns": 4}}));
         let Ok(Opening::View { run, window }) = opening else { panic!("no view") };
         assert_eq!(run.to_string(), "box:web");
         assert_eq!(window, Some(TerminalSize { rows: 3, columns: 4 }));
         for more in [json!({"argv": ["a"]}), json!({"env": {"A": "1"}}), json!({"user": "root"})] {
-            let mut request = json!({"target": {"run": "box:web"}});
+            let mut request = json!({"view": "box:web"});
             request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            assert_eq!(open(request).unwrap_err().code, Code::InvalidArgument, "{more}");
+            assert_eq!(Opening::read(request).unwrap_err().code, Code::InvalidArgument, "{more}");
         }
     }
 

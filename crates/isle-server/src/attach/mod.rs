@@ -13,7 +13,7 @@
 //! `{"event": "error", "error": {…}}`; then it closes. When the client goes away first, the
 //! command's whole tree is ended.
 //!
-//! With `{"target": {"run": "box:web"}, "terminal": {…}}` nothing is run: the client looks at a run
+//! With the [`ViewRequest`] `{"view": "box:web", "terminal": {…}}` nothing is run: the client looks at a run
 //! that goes on, from the last of its output on, and may write to it. Any number may look at once. A
 //! client that goes away leaves the run as it is; one that reads too slowly is told
 //! `{"event": "lost", "bytes": n}` in place of what it missed.
@@ -27,6 +27,6 @@ mod session;
 
 pub use messages::{
     AttachRequest, AttachTarget, ClientMessage, CodeText, OneShotSpec, PlacedFile, ServerMessage, StdinEnd,
-    TerminalShape,
+    TerminalShape, ViewRequest,
 };
 pub(crate) use session::upgrade;

@@ -18,7 +18,7 @@ use isle_engine::{CallContext, Code, Error, Result, strict_json};
 use tokio::time::Instant;
 
 use crate::app::{Peer, Shared};
-use crate::attach::messages::{AttachRequest, ClientMessage, Opening, ServerMessage, StdinEnd};
+use crate::attach::messages::{ClientMessage, Opening, ServerMessage, StdinEnd};
 use crate::reply::{self, Reply};
 
 /// Files of a one-shot travel in the first message, so it may be larger than those that follow.
@@ -92,7 +92,7 @@ async fn converse(
     sink: &mut Sink,
     stream: &mut SplitStream<WebSocket>,
 ) -> Result<()> {
-    let (mut session, without_end): (Session, _) = match first_message(stream).await?.into_open()? {
+    let (mut session, without_end): (Session, _) = match first_message(stream).await? {
         Opening::Command(request) => {
             let ended = Error::internal("the command's output ended without its result");
             (shared.engine.open(context, *request).await?, ended)
@@ -111,7 +111,7 @@ async fn converse(
     }
 }
 
-async fn first_message(stream: &mut SplitStream<WebSocket>) -> Result<AttachRequest> {
+async fn first_message(stream: &mut SplitStream<WebSocket>) -> Result<Opening> {
     let refuse = |message: String| {
         Error::new(Code::InvalidArgument, message).next("send the command as one JSON text message first")
     };
@@ -120,9 +120,7 @@ async fn first_message(stream: &mut SplitStream<WebSocket>) -> Result<AttachRequ
     let Message::Text(text) = message else {
         return Err(refuse("the first message is not text".into()));
     };
-    let value = strict_json::parse(text.as_bytes())?;
-    serde_json::from_value(value)
-        .map_err(|error| refuse(format!("the first message cannot be read: {error}")))
+    Opening::read(strict_json::parse(text.as_bytes())?)
 }
 
 /// The next message that is not part of keeping the connection alive.

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use isle_client::{AttachEvent, AttachRequest, Result};
+use isle_client::{AttachEvent, Result, ViewRequest};
 
 use super::Context;
 use crate::arguments::AttachArguments;
@@ -16,7 +16,7 @@ pub(super) async fn attach(context: &Context, arguments: AttachArguments) -> Res
     let places = context.places()?;
     let endpoint = daemon::endpoint(&places, &settings)?;
     let user_file = context.global.config.as_ref();
-    let request = AttachRequest::view(arguments.job.clone(), window());
+    let request = ViewRequest { view: arguments.job.clone(), terminal: window() };
     let (writer, mut reader) =
         daemon::reach(&places, &endpoint, user_file, async |endpoint| request.open(endpoint).await).await?;
     let AttachEvent::Started { run_id, terminal } = reader.next().await? else {

@@ -1,9 +1,12 @@
 //! The lock of a sandbox: who asks for it runs alone among those who ask, in order.
 
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::contexts::both_tiers;
-use crate::harness::{TestDaemon, until};
+use crate::harness::{TestDaemon, Watchdog, until};
 use crate::named_jobs::{ended, start};
 
 fn locked(daemon: &TestDaemon, sandbox: &str, command: &str) -> String {
@@ -106,4 +109,35 @@ fn a_caller_who_cancels_leaves_the_line() {
         assert_eq!(ended(&daemon, run)["state"], "completed");
     }
     assert_eq!(daemon.shell("default", "cat order"), "holder\nnext\n");
+}
+
+#[test]
+fn a_command_at_the_terminal_takes_its_turn_and_leaves_the_line_with_its_caller() {
+    let daemon = TestDaemon::start();
+    let holder = locked(&daemon, "box", HOLDER);
+    let queued = || daemon.get("/v1/runs?state=queued")["runs"].as_array().unwrap().len();
+    let enter = |word: &str| {
+        let command = format!("echo {word} >> order; echo {word}");
+        let mut client = daemon.isle(&["exec", "box", "--lock", "--", "sh", "-c", &command]);
+        client.stdout(Stdio::piped()).spawn().unwrap()
+    };
+    let mut left = enter("left");
+    until("one waits", || queued() == 1);
+    let stayed = enter("stayed");
+    let _watch = Watchdog::over(&stayed);
+    until("both wait", || queued() == 2);
+    left.kill().unwrap();
+    left.wait().unwrap();
+    until("the caller who left takes its run along", || queued() == 1);
+    let mut interrupted = enter("interrupted");
+    let _other_watch = Watchdog::over(&interrupted);
+    until("another waits", || queued() == 2);
+    kill_process(Pid::from_child(&interrupted), Signal::INT).unwrap();
+    assert_eq!(interrupted.wait().unwrap().code(), Some(130));
+    until("so does one who interrupts it", || queued() == 1);
+    daemon.shell("box", "touch go");
+    let said = stayed.wait_with_output().unwrap();
+    assert_eq!((said.status.code(), &said.stdout[..]), (Some(0), &b"stayed\n"[..]));
+    assert_eq!(ended(&daemon, &holder)["state"], "completed");
+    assert_eq!(daemon.shell("box", "cat order"), "holder\nstayed\n");
 }

@@ -234,7 +234,8 @@ impl TestDaemon {
             .create(true)
             .open(self.home.path().join("daemon.log"))
             .unwrap();
-        let mut child = command.env("ISLE_LOG", "debug,yamux=info").stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut child =
+            command.env("ISLE_LOG", "debug,yamux=info").stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         // The pipe ends when the daemon has said its word.
         let mut word = String::new();
         child.stdout.take().unwrap().read_to_string(&mut word).unwrap();
