@@ -16,7 +16,12 @@ use crate::serve::{Cell, Shared};
 use crate::spawn::{ProgramIo, spawn_with};
 use crate::watched::watch;
 
-const PYTHON: &str = include_str!("drivers/python.py");
+const PYTHON: &str = concat!(
+    include_str!("drivers/python/wire.py"),
+    include_str!("drivers/python/results.py"),
+    include_str!("drivers/python/session.py"),
+    include_str!("drivers/python/serve.py"),
+);
 const NODE: &str = include_str!("drivers/node.js");
 const SHELL: &str = include_str!("drivers/shell.sh");
 
