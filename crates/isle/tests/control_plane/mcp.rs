@@ -1,19 +1,13 @@
 //! MCP with guessed sessions, and messages that are too large or say a thing twice, over HTTP and over
 //! standard streams.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Stdio};
-use std::sync::mpsc;
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
+use crate::harness::McpClient;
 use crate::harness::http::Answer;
-use crate::harness::{TestDaemon, Watchdog};
 use crate::support::{JSON, Target, proper, refused};
 
 const ACCEPT: &str = "Accept: application/json, text/event-stream";
-const HANGS: Duration = Duration::from_secs(60);
 
 fn hello() -> Value {
     let info = json!({"name": "test", "version": "1"});
@@ -81,56 +75,10 @@ fn sessions_are_bounded_in_number() {
     target.still_works();
 }
 
-/// `isle mcp`, spoken to byte by byte.
-struct Pipe {
-    child: Child,
-    stdin: ChildStdin,
-    lines: mpsc::Receiver<Value>,
-    _watch: Watchdog,
-}
-
-impl Pipe {
-    fn open(daemon: &TestDaemon) -> Self {
-        let mut child = daemon.isle(&["mcp"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (sender, lines) = mpsc::channel();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
-        std::thread::spawn(move || {
-            for line in stdout.lines().map_while(Result::ok) {
-                let message = serde_json::from_str(&line).unwrap_or_else(|_| panic!("not JSON: {line}"));
-                if sender.send(message).is_err() {
-                    return;
-                }
-            }
-        });
-        let (stdin, watch) = (child.stdin.take().unwrap(), Watchdog::over(&child));
-        let mut pipe = Self { child, stdin, lines, _watch: watch };
-        pipe.line(hello().to_string().as_bytes());
-        assert_eq!(pipe.answer()["id"], 1);
-        pipe.line(br#"{"jsonrpc": "2.0", "method": "notifications/initialized"}"#);
-        pipe
-    }
-
-    fn line(&mut self, bytes: &[u8]) {
-        self.stdin.write_all(bytes).unwrap();
-        self.stdin.write_all(b"\n").unwrap();
-    }
-
-    fn answer(&self) -> Value {
-        self.lines.recv_timeout(HANGS).unwrap()
-    }
-}
-
-impl Drop for Pipe {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
-}
-
 #[test]
 fn hostile_messages_on_standard_streams_are_answered_and_the_session_goes_on() {
     let target = Target::start();
-    let mut pipe = Pipe::open(&target.daemon);
+    let (mut client, _) = McpClient::initialized(&target.daemon, "2025-11-25");
     let call = |arguments: &str| {
         format!(
             r#"{{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {{"name": "exec", "arguments": {arguments}}}}}"#
@@ -152,17 +100,17 @@ fn hostile_messages_on_standard_streams_are_answered_and_the_session_goes_on() {
         ("no method", br#"{"jsonrpc": "2.0", "id": 7, "params": {}}"#.to_vec(), json!(7)),
     ];
     for (what, line, id) in cases {
-        pipe.line(&line);
-        let answer = pipe.answer();
+        client.send_line(&line);
+        let answer = client.next();
         assert!(answer["error"]["code"].as_i64().is_some_and(|code| code < 0), "{what}: {answer}");
         proper(&answer["error"]["data"]);
         assert_eq!(answer.get("id").cloned().unwrap_or_default(), id, "{what}: {answer}");
-        pipe.line(br#"{"jsonrpc": "2.0", "id": 9, "method": "ping"}"#);
-        assert_eq!(pipe.answer()["id"], 9, "{what}");
+        client.send_line(br#"{"jsonrpc": "2.0", "id": 9, "method": "ping"}"#);
+        assert_eq!(client.next()["id"], 9, "{what}");
     }
     assert!(target.daemon.names().is_empty(), "nothing was executed");
-    pipe.line(call(r#"{"command": "echo fine"}"#).as_bytes());
-    assert_eq!(pipe.answer()["result"]["structuredContent"]["stdout"], "fine\n");
+    client.send_line(call(r#"{"command": "echo fine"}"#).as_bytes());
+    assert_eq!(client.next()["result"]["structuredContent"]["stdout"], "fine\n");
     target.memory_is_bounded("hostile messages");
 }
 
