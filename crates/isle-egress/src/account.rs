@@ -1,0 +1,194 @@
+//! What was used and denied: counts per grant, and the newest entries of a log.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use crate::denial::Denial;
+use crate::grant::GrantId;
+use crate::pace::Pace;
+
+/// Entries of the log that are kept.
+const KEPT: usize = 256;
+/// Different denials that are remembered.
+const DENIALS_KEPT: usize = 128;
+
+/// How much went through a grant, or a whole gate.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Connections that were made.
+    pub connections: u64,
+    /// Of those, how many are open.
+    pub open: u64,
+    /// Bytes from the sandbox.
+    pub sent: u64,
+    /// Bytes to the sandbox.
+    pub received: u64,
+}
+
+/// The counters of a grant.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    connections: AtomicU64,
+    open: AtomicU64,
+    sent: AtomicU64,
+    received: AtomicU64,
+    total_bytes: Option<u64>,
+    pub(crate) pace: Option<Pace>,
+}
+
+/// Which way bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Sent,
+    Received,
+}
+
+impl Tally {
+    pub(crate) fn new(total_bytes: Option<u64>, bytes_per_second: Option<u64>) -> Self {
+        Self {
+            connections: AtomicU64::new(0),
+            open: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            total_bytes,
+            pace: bytes_per_second.map(Pace::new),
+        }
+    }
+
+    pub(crate) fn opened(&self) {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        self.open.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn closed(&self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Counts bytes before they go; `false` when the grant has not so many left.
+    pub(crate) fn spend(&self, direction: Direction, bytes: u64) -> bool {
+        let counter = match direction {
+            Direction::Sent => &self.sent,
+            Direction::Received => &self.received,
+        };
+        counter.fetch_add(bytes, Ordering::Relaxed);
+        let count = self.count();
+        self.total_bytes.is_none_or(|total| count.sent + count.received <= total)
+    }
+
+    pub(crate) fn count(&self) -> Count {
+        Count {
+            connections: self.connections.load(Ordering::Relaxed),
+            open: self.open.load(Ordering::Relaxed),
+            sent: self.sent.load(Ordering::Relaxed),
+            received: self.received.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// How a connection, or the asking for one, ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate {
+    /// It was made and has ended.
+    Closed {
+        /// Bytes from the sandbox.
+        sent: u64,
+        /// Bytes to the sandbox.
+        received: u64,
+    },
+    /// It was denied.
+    Denied(Denial),
+    /// It was granted, and the other side could not be reached or went away.
+    Failed(String),
+}
+
+/// One entry of the log.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Grows by one with every entry.
+    pub sequence: u64,
+    /// When it was over.
+    pub at: SystemTime,
+    /// How long it took.
+    pub took: Duration,
+    /// `host:port`, or a name that was looked up.
+    pub target: String,
+    /// The grant it used.
+    pub grant: Option<GrantId>,
+    /// How it ended.
+    pub fate: Fate,
+}
+
+/// The log and the counts of a gate.
+#[derive(Debug, Clone, Default)]
+pub struct Net {
+    /// The newest entries, oldest first.
+    pub entries: VecDeque<Entry>,
+    /// How many entries there have been; the sequence of the newest.
+    pub sequence: u64,
+    /// Denials so far.
+    pub denied: u64,
+    /// Granted connections that failed.
+    pub failed: u64,
+    denials: VecDeque<(u64, Denial)>,
+}
+
+impl Net {
+    pub(crate) fn add(&mut self, target: String, grant: Option<GrantId>, took: Duration, fate: Fate) {
+        self.sequence += 1;
+        match &fate {
+            Fate::Denied(denial) => {
+                self.denied += 1;
+                self.denials.retain(|(_, known)| known != denial);
+                if self.denials.len() == DENIALS_KEPT {
+                    self.denials.pop_front();
+                }
+                self.denials.push_back((self.sequence, denial.clone()));
+            }
+            Fate::Failed(_) => self.failed += 1,
+            Fate::Closed { .. } => {}
+        }
+        if self.entries.len() == KEPT {
+            self.entries.pop_front();
+        }
+        let sequence = self.sequence;
+        self.entries.push_back(Entry { sequence, at: SystemTime::now(), took, target, grant, fate });
+    }
+
+    /// The different denials after an entry, oldest first.
+    #[must_use]
+    pub fn denials_after(&self, sequence: u64) -> Vec<Denial> {
+        self.denials.iter().filter(|(at, _)| *at > sequence).map(|(_, denial)| denial.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::denial::Reason;
+
+    #[test]
+    fn the_log_is_bounded_and_denials_are_told_once() {
+        let mut net = Net::default();
+        for number in 0..1000 {
+            let denial = Denial::new(format!("host{}.example", number % 3), Reason::NotGranted);
+            net.add(denial.target.clone(), None, Duration::ZERO, Fate::Denied(denial));
+        }
+        assert_eq!((net.entries.len(), net.sequence, net.denied), (KEPT, 1000, 1000));
+        assert_eq!(net.denials_after(0).len(), 3);
+        assert_eq!(net.denials_after(999).len(), 1);
+        for number in 0..1000 {
+            let denial = Denial::new(format!("other{number}.example"), Reason::NotGranted);
+            net.add(denial.target.clone(), None, Duration::ZERO, Fate::Denied(denial));
+        }
+        assert_eq!(net.denials_after(0).len(), DENIALS_KEPT);
+    }
+
+    #[test]
+    fn bytes_are_spent_until_there_are_none_left() {
+        let tally = Tally::new(Some(10), None);
+        assert!(tally.spend(Direction::Sent, 6));
+        assert!(tally.spend(Direction::Received, 4));
+        assert!(!tally.spend(Direction::Sent, 1));
+    }
+}

@@ -1,0 +1,215 @@
+//! The gate with real sockets on loopback, which the tests grant by address.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use tokio::io::DuplexStream;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::resolve::Table;
+use crate::tls::tests::client_hello;
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// A server that answers each connection with what it heard until the other side's end.
+async fn echo() -> u16 {
+    let listener = TcpListener::bind((LOOPBACK, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let (mut from, mut to) = stream.split();
+                tokio::io::copy(&mut from, &mut to).await.ok();
+                to.shutdown().await.ok();
+            });
+        }
+    });
+    port
+}
+
+fn gate(grants: &[String]) -> Arc<Gate> {
+    let table = ["api.test", "other.test"].map(|name| (Name::parse(name).unwrap(), vec![LOOPBACK]));
+    let gate = Gate::new(Arc::new(Resolver::new(Table::from(table))));
+    for text in grants {
+        gate.grant(Grant::parse(text).unwrap());
+    }
+    Arc::new(gate)
+}
+
+fn connect(gate: &Arc<Gate>, host: &str, port: u16) -> (DuplexStream, JoinHandle<Outcome>) {
+    let (near, mut far) = tokio::io::duplex(1 << 20);
+    let (gate, host) = (Arc::clone(gate), host.to_owned());
+    (near, tokio::spawn(async move { gate.serve(&host, port, &mut far).await }))
+}
+
+async fn say(gate: &Arc<Gate>, host: &str, port: u16, words: &[u8]) -> (Vec<u8>, Outcome) {
+    let (mut stream, served) = connect(gate, host, port);
+    stream.write_all(words).await.ok();
+    stream.shutdown().await.ok();
+    let mut heard = Vec::new();
+    stream.read_to_end(&mut heard).await.ok();
+    (heard, served.await.unwrap())
+}
+
+fn reason(outcome: &Outcome) -> Option<Reason> {
+    match outcome {
+        Outcome::Denied(denial) => Some(denial.reason),
+        Outcome::Closed | Outcome::Failed(_) => None,
+    }
+}
+
+#[tokio::test]
+async fn what_is_granted_goes_through_and_is_counted() {
+    let port = echo().await;
+    let gate = gate(&[format!("api.test:{port}"), format!("127.0.0.1:{port}")]);
+    let words = vec![7; 300_000];
+    let (heard, outcome) = say(&gate, "API.test.", port, &words).await;
+    assert_eq!((heard, outcome), (words, Outcome::Closed));
+    let (_, _, count, _) = gate.grants().remove(0);
+    assert_eq!(count, Count { connections: 1, open: 0, sent: 300_000, received: 300_000 });
+    assert_eq!(gate.net().entries[0].fate, Fate::Closed { sent: 300_000, received: 300_000 });
+    let (_, outcome) = say(&gate, "127.0.0.1", port, b"x").await;
+    assert_eq!(outcome, Outcome::Closed);
+}
+
+#[tokio::test]
+async fn nothing_granted_means_nothing_goes() {
+    let port = echo().await;
+    let gate = gate(&[]);
+    for host in ["api.test", "127.0.0.1", "localhost", "::1", "0.0.0.0", "::ffff:127.0.0.1"] {
+        let (heard, outcome) = say(&gate, host, port, b"x").await;
+        assert_eq!((heard.len(), reason(&outcome)), (0, Some(Reason::NotGranted)), "{host}");
+    }
+    for host in ["2130706433", "0x7f.1", "127.1", "user@api.test", "api.test\0.evil", "[::1%lo]", ""] {
+        let (_, outcome) = say(&gate, host, port, b"x").await;
+        assert_eq!(reason(&outcome), Some(Reason::Malformed), "{host:?}");
+    }
+    assert_eq!(gate.net().denied, 13);
+}
+
+#[tokio::test]
+async fn a_name_that_leads_inside_is_denied_unless_the_address_is_granted_too() {
+    let port = echo().await;
+    let gate = gate(&[format!("api.test:{port}")]);
+    let (_, outcome) = say(&gate, "api.test", port, b"x").await;
+    assert_eq!(reason(&outcome), Some(Reason::ForbiddenAddress));
+    let Outcome::Denied(denial) = outcome else { panic!() };
+    assert!(denial.remedy().contains("127.0.0.1"), "{denial}");
+    gate.grant(Grant::parse(&format!("127.0.0.1:{port}")).unwrap());
+    let (heard, _) = say(&gate, "api.test", port, b"x").await;
+    assert_eq!(heard, b"x");
+}
+
+#[tokio::test]
+async fn a_tls_grant_carries_tls_to_its_name_only() {
+    let port = echo().await;
+    let gate = gate(&[format!("api.test:{port}/tls"), format!("127.0.0.1:{port}")]);
+    let hello = client_hello("api.test");
+    let (heard, outcome) = say(&gate, "api.test", port, &hello).await;
+    assert_eq!((heard, outcome), (hello, Outcome::Closed));
+    for (words, expected) in [
+        (client_hello("other.test"), Reason::WrongServerName),
+        (client_hello("127.0.0.1"), Reason::WrongServerName),
+        (b"SSH-2.0-client\r\n".to_vec(), Reason::NotTls),
+        (Vec::new(), Reason::NotTls),
+        (client_hello("api.test")[..40].to_vec(), Reason::NotTls),
+    ] {
+        let (heard, outcome) = say(&gate, "api.test", port, &words).await;
+        assert_eq!((heard.len(), reason(&outcome)), (0, Some(expected)));
+    }
+    // Who speaks HTTP there is told in HTTP.
+    let (heard, outcome) = say(&gate, "api.test", port, b"GET / HTTP/1.1\r\nHost: api.test\r\n\r\n").await;
+    assert_eq!(reason(&outcome), Some(Reason::NotTls));
+    assert!(heard.starts_with(b"HTTP/1.1 403 "), "{heard:?}");
+}
+
+#[tokio::test]
+async fn an_http_grant_carries_requests_to_its_name_only() {
+    let port = echo().await;
+    let gate = gate(&[format!("api.test:{port}/http"), format!("127.0.0.1:{port}")]);
+    let (heard, _) =
+        say(&gate, "api.test", port, b"POST / HTTP/1.1\r\nHost: api.test\r\nContent-Length: 2\r\n\r\nhi")
+            .await;
+    let heard = String::from_utf8(heard).unwrap();
+    assert!(heard.ends_with("Connection: close\r\n\r\nhi"), "{heard}");
+    let (heard, outcome) = say(&gate, "api.test", port, b"GET / HTTP/1.1\r\nHost: other.test\r\n\r\n").await;
+    let heard = String::from_utf8(heard).unwrap();
+    assert_eq!(reason(&outcome), Some(Reason::WrongHostHeader));
+    assert!(heard.starts_with("HTTP/1.1 403 ") && heard.contains("remedy: "), "{heard}");
+}
+
+#[tokio::test]
+async fn taking_a_grant_back_cuts_what_it_allowed_and_nothing_else() {
+    let port = echo().await;
+    let gate = gate(&[format!("127.0.0.1:{port}"), format!("api.test:{port}"), format!("other.test:{port}")]);
+    let (mut cut, served) = connect(&gate, "api.test", port);
+    let (mut kept, _other) = connect(&gate, "other.test", port);
+    let mut byte = [0];
+    for stream in [&mut cut, &mut kept] {
+        stream.write_all(b"a").await.unwrap();
+        stream.read_exact(&mut byte).await.unwrap();
+    }
+    assert!(gate.revoke(2));
+    assert!(!gate.revoke(2));
+    assert_eq!(reason(&served.await.unwrap()), Some(Reason::Revoked));
+    assert_eq!(cut.read(&mut byte).await.unwrap(), 0);
+    kept.write_all(b"b").await.unwrap();
+    kept.read_exact(&mut byte).await.unwrap();
+    let (_, outcome) = say(&gate, "api.test", port, b"x").await;
+    assert_eq!(reason(&outcome), Some(Reason::NotGranted));
+}
+
+#[tokio::test]
+async fn a_connection_ends_with_its_grant_s_time_and_bytes() {
+    let port = echo().await;
+    let gate = gate(&[format!("127.0.0.1:{port}")]);
+    let mut grant = Grant::parse(&format!("api.test:{port}")).unwrap();
+    grant.limits.lifetime = Some(Duration::from_millis(300));
+    gate.grant(grant);
+    let (_open, served) = connect(&gate, "api.test", port);
+    assert_eq!(reason(&served.await.unwrap()), Some(Reason::Revoked));
+    let mut grant = Grant::parse(&format!("other.test:{port}")).unwrap();
+    grant.limits.total_bytes = Some(1000);
+    gate.grant(grant);
+    let (heard, outcome) = say(&gate, "other.test", port, &[1; 600]).await;
+    assert!(heard.len() < 600, "{}", heard.len());
+    assert_eq!(reason(&outcome), Some(Reason::Exhausted));
+    let (_, outcome) = say(&gate, "other.test", port, b"x").await;
+    assert_eq!(reason(&outcome), Some(Reason::Exhausted));
+}
+
+#[tokio::test]
+async fn a_name_is_looked_up_by_what_is_granted() {
+    let gate = gate(&["api.test:443,22".into(), "*.wide.example:80".into()]);
+    assert_eq!(gate.look_up("API.test.").unwrap().1, [22, 443]);
+    assert_eq!(gate.look_up("a.wide.example").unwrap().1, [80]);
+    for name in ["wide.example", "example.com", "169.254.169.254", "secret-data.evil.example", "a b"] {
+        assert!(gate.look_up(name).is_err(), "{name}");
+    }
+    assert_eq!(gate.denials_after(0).len(), 5);
+}
+
+#[tokio::test]
+async fn an_upstream_that_is_not_there_is_said_to_be_so() {
+    let port = {
+        let listener = TcpListener::bind((LOOPBACK, 0)).await.unwrap();
+        listener.local_addr().unwrap().port()
+    };
+    let gate = gate(&[format!("api.test:{port}/http"), format!("127.0.0.1:{port}")]);
+    let (heard, outcome) = say(&gate, "api.test", port, b"GET / HTTP/1.1\r\nHost: api.test\r\n\r\n").await;
+    assert!(matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
+    assert!(heard.starts_with(b"HTTP/1.1 502 "), "{heard:?}");
+}
+
+#[tokio::test]
+async fn connections_of_one_sandbox_are_bounded_and_seats_come_back() {
+    let port = echo().await;
+    let gate = gate(&[format!("127.0.0.1:{port}")]);
+    gate.state().open = MOST_OPEN;
+    let (_, outcome) = say(&gate, "127.0.0.1", port, b"x").await;
+    assert_eq!(reason(&outcome), Some(Reason::TooMany));
+    gate.state().open = 0;
+    let (_, outcome) = say(&gate, "127.0.0.1", port, b"x").await;
+    assert_eq!((outcome, gate.state().open), (Outcome::Closed, 0));
+}

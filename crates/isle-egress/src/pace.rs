@@ -1,0 +1,62 @@
+//! Bytes per second, shared by all connections of a grant.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How much may go at once after a silence, as time.
+const BURST: Duration = Duration::from_millis(250);
+
+/// A pace.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    bytes_per_second: u64,
+    /// When all that went so far is paid for.
+    paid: Mutex<Instant>,
+}
+
+impl Pace {
+    pub(crate) fn new(bytes_per_second: u64) -> Self {
+        Self { bytes_per_second: bytes_per_second.max(1), paid: Mutex::new(Instant::now()) }
+    }
+
+    /// The most to move at once, so that turns come often enough.
+    pub(crate) fn portion(&self) -> usize {
+        usize::try_from(self.bytes_per_second / 8).unwrap_or(usize::MAX).max(1)
+    }
+
+    /// Waits until `count` bytes may go.
+    pub(crate) async fn take(&self, count: usize) {
+        let until = {
+            let mut paid = self.paid.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            self.advance(&mut paid, count, Instant::now())
+        };
+        tokio::time::sleep_until(until).await;
+    }
+
+    fn advance(&self, paid: &mut Instant, count: usize, now: Instant) -> Instant {
+        let cost = Duration::from_secs_f64(count as f64 / self.bytes_per_second as f64);
+        let earliest = now.checked_sub(BURST).unwrap_or(now);
+        let start = (*paid).max(earliest);
+        *paid = start + cost;
+        start
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_paid_for_with_time() {
+        let pace = Pace::new(1000);
+        let now = Instant::now() + Duration::from_secs(10);
+        let mut paid = now;
+        assert_eq!(pace.advance(&mut paid, 500, now), now);
+        assert_eq!(pace.advance(&mut paid, 500, now), now + Duration::from_millis(500));
+        // A long silence buys no more than a burst.
+        let later = now + Duration::from_secs(60);
+        assert_eq!(pace.advance(&mut paid, 1, later), later - BURST);
+    }
+}

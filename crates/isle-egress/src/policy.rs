@@ -1,0 +1,194 @@
+//! The grants of one sandbox and the question they answer. Nothing granted means nothing allowed.
+
+use std::net::IpAddr;
+
+use tokio::time::Instant;
+
+use crate::denial::{Denial, Reason};
+use crate::grant::{Grant, GrantId, Pattern, Protocol};
+use crate::host::{Host, Name, Target};
+
+/// A grant in force.
+#[derive(Debug, Clone)]
+pub(crate) struct Held {
+    pub(crate) id: GrantId,
+    pub(crate) grant: Grant,
+    /// When it stops to hold.
+    pub(crate) until: Option<Instant>,
+    /// Its bytes are used up.
+    pub(crate) exhausted: bool,
+}
+
+/// The grants of a sandbox.
+#[derive(Debug, Clone, Default)]
+pub struct Policy {
+    held: Vec<Held>,
+}
+
+/// A target that is granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Granted {
+    pub(crate) id: GrantId,
+    pub(crate) protocol: Protocol,
+}
+
+impl Policy {
+    pub(crate) fn add(&mut self, id: GrantId, grant: Grant, now: Instant) {
+        let until = grant.limits.lifetime.and_then(|lifetime| now.checked_add(lifetime));
+        self.held.push(Held { id, grant, until, exhausted: false });
+    }
+
+    pub(crate) fn remove(&mut self, id: GrantId) -> bool {
+        let before = self.held.len();
+        self.held.retain(|held| held.id != id);
+        self.held.len() < before
+    }
+
+    pub(crate) fn exhaust(&mut self, id: GrantId) {
+        for held in self.held.iter_mut().filter(|held| held.id == id) {
+            held.exhausted = true;
+        }
+    }
+
+    pub(crate) fn held(&self) -> &[Held] {
+        &self.held
+    }
+
+    /// Drops what has expired.
+    pub(crate) fn sweep(&mut self, now: Instant) {
+        self.held.retain(|held| held.until.is_none_or(|until| now < until));
+    }
+
+    /// When the next grant expires.
+    pub(crate) fn next_expiry(&self, now: Instant) -> Option<Instant> {
+        self.held.iter().filter_map(|held| held.until).filter(|&until| until > now).min()
+    }
+
+    fn in_force(&self, now: Instant) -> impl Iterator<Item = &Held> {
+        self.held.iter().filter(move |held| held.until.is_none_or(|until| now < until))
+    }
+
+    /// Whether a target is granted, and what may be spoken there.
+    pub(crate) fn decide(&self, target: &Target, now: Instant) -> Result<Granted, Denial> {
+        let mut closest: Option<&Held> = None;
+        for held in self.in_force(now).filter(|held| held.grant.pattern.covers(&target.host)) {
+            let on_port = held.grant.ports.contains(&target.port);
+            if on_port && !held.exhausted {
+                return Ok(Granted { id: held.id, protocol: held.grant.protocol_on(target.port) });
+            }
+            if on_port || closest.is_none() {
+                closest = Some(held);
+            }
+        }
+        Err(match closest {
+            None => Denial::of(target, Reason::NotGranted),
+            Some(held) if held.exhausted && held.grant.ports.contains(&target.port) => {
+                Denial::of(target, Reason::Exhausted).rule(&held.grant)
+            }
+            Some(held) => Denial::of(target, Reason::PortNotGranted).rule(&held.grant),
+        })
+    }
+
+    /// The ports granted for a name; none when the name is not granted.
+    pub(crate) fn ports_of(&self, name: &Name, now: Instant) -> Vec<u16> {
+        let host = Host::Name(name.clone());
+        let mut ports: Vec<u16> = self
+            .in_force(now)
+            .filter(|held| held.grant.pattern.covers(&host))
+            .flat_map(|held| held.grant.ports.iter().copied())
+            .collect();
+        ports.sort_unstable();
+        ports.dedup();
+        ports
+    }
+
+    /// Whether an address that is not public may be dialed on this port.
+    pub(crate) fn opens_address(&self, address: IpAddr, port: u16, now: Instant) -> bool {
+        self.in_force(now).any(|held| {
+            matches!(&held.grant.pattern, Pattern::Addresses(range) if range.contains(address))
+                && held.grant.ports.contains(&port)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn policy(grants: &[&str]) -> Policy {
+        let mut policy = Policy::default();
+        for (id, text) in grants.iter().enumerate() {
+            policy.add(id as u64, Grant::parse(text).unwrap(), Instant::now());
+        }
+        policy
+    }
+
+    fn ask(policy: &Policy, target: &str) -> Result<Protocol, Reason> {
+        let target = Target::parse(target, Some(443)).unwrap();
+        policy.decide(&target, Instant::now()).map(|granted| granted.protocol).map_err(|denial| denial.reason)
+    }
+
+    #[test]
+    fn an_empty_policy_denies_everything() {
+        let policy = Policy::default();
+        for target in ["example.com", "1.1.1.1", "localhost", "[::1]:80"] {
+            assert_eq!(ask(&policy, target), Err(Reason::NotGranted), "{target}");
+        }
+    }
+
+    #[test]
+    fn a_grant_covers_its_host_and_ports_only() {
+        let policy = policy(&["example.com:443", "*.wide.example:22", "10.0.0.0/8:5432"]);
+        for (target, answer) in [
+            ("example.com", Ok(Protocol::Tls)),
+            ("EXAMPLE.com.:443", Ok(Protocol::Tls)),
+            ("example.com:80", Err(Reason::PortNotGranted)),
+            ("a.example.com", Err(Reason::NotGranted)),
+            ("badexample.com", Err(Reason::NotGranted)),
+            ("example.com.evil.example", Err(Reason::NotGranted)),
+            ("a.wide.example:22", Ok(Protocol::Tcp)),
+            ("b.a.wide.example:22", Ok(Protocol::Tcp)),
+            ("wide.example:22", Err(Reason::NotGranted)),
+            ("10.1.2.3:5432", Ok(Protocol::Tcp)),
+            ("[::ffff:10.1.2.3]:5432", Ok(Protocol::Tcp)),
+            ("11.1.2.3:5432", Err(Reason::NotGranted)),
+        ] {
+            assert_eq!(ask(&policy, target), answer, "{target}");
+        }
+    }
+
+    #[test]
+    fn several_grants_of_one_host_add_up() {
+        let policy = policy(&["example.com:443", "example.com:8443/tls", "*.example.com:22"]);
+        assert_eq!(ask(&policy, "example.com:8443"), Ok(Protocol::Tls));
+        assert_eq!(policy.ports_of(&Name::parse("example.com").unwrap(), Instant::now()), [443, 8443]);
+        assert_eq!(policy.ports_of(&Name::parse("a.example.com").unwrap(), Instant::now()), [22]);
+        assert!(policy.ports_of(&Name::parse("other.example").unwrap(), Instant::now()).is_empty());
+    }
+
+    #[test]
+    fn an_expired_grant_grants_nothing() {
+        let mut policy = Policy::default();
+        let now = Instant::now();
+        let mut grant = Grant::parse("example.com:443").unwrap();
+        grant.limits.lifetime = Some(Duration::from_secs(5));
+        policy.add(1, grant, now);
+        let target = Target::parse("example.com:443", None).unwrap();
+        assert!(policy.decide(&target, now + Duration::from_secs(4)).is_ok());
+        assert_eq!(
+            policy.decide(&target, now + Duration::from_secs(5)).unwrap_err().reason,
+            Reason::NotGranted
+        );
+        assert_eq!(policy.next_expiry(now), Some(now + Duration::from_secs(5)));
+    }
+
+    #[test]
+    fn used_up_bytes_are_said_so() {
+        let mut policy = policy(&["example.com:443"]);
+        policy.exhaust(0);
+        assert_eq!(ask(&policy, "example.com"), Err(Reason::Exhausted));
+        assert_eq!(ask(&policy, "example.com:80"), Err(Reason::PortNotGranted));
+    }
+}
