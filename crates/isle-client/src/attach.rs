@@ -14,7 +14,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::ClientRequestBuilder;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-use crate::connection::{DOOR, Stream};
+use crate::connection::{DOOR, NAMESPACE, Stream};
 use crate::endpoint::Endpoint;
 use crate::error::{ClientError, Result, check_version};
 
@@ -206,6 +206,9 @@ async fn converse(endpoint: &Endpoint, first: &impl Serialize) -> Result<(Attach
     let mut builder = ClientRequestBuilder::new(uri).with_header(DOOR.0, DOOR.1);
     if let Some(authorization) = endpoint.authorization() {
         builder = builder.with_header("authorization", authorization);
+    }
+    if let Some(namespace) = endpoint.namespace() {
+        builder = builder.with_header(NAMESPACE, namespace);
     }
     let (mut socket, response) = tokio_tungstenite::client_async(builder, stream).await.map_err(refused)?;
     check_version(response.headers())?;

@@ -22,6 +22,9 @@ use crate::error::{ClientError, Result};
 /// Says through which door a call came, for the audit.
 pub(crate) const DOOR: (&str, &str) = ("isle-door", "cli");
 
+/// Chooses the namespace, when somebody may.
+pub(crate) const NAMESPACE: &str = "isle-namespace";
+
 /// Body of a request: whole, or a stream.
 pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
 
@@ -45,9 +48,9 @@ pub(crate) enum Stream {
 
 impl Stream {
     pub(crate) async fn open(endpoint: &Endpoint) -> Result<Self> {
-        let opened = match endpoint {
-            Endpoint::Unix(path) => UnixStream::connect(path).await.map(Self::Unix),
-            Endpoint::Tcp { address, .. } => match TcpStream::connect(address).await {
+        let opened = match endpoint.socket() {
+            Some(path) => UnixStream::connect(path).await.map(Self::Unix),
+            None => match TcpStream::connect(endpoint.host()).await {
                 // Small messages in both directions: waiting to fill a packet only adds latency.
                 Ok(stream) => stream.set_nodelay(true).map(|()| Self::Tcp(stream)),
                 Err(error) => Err(error),
@@ -131,6 +134,9 @@ pub(crate) fn request(
         Request::builder().method(method).uri(path).header(HOST, endpoint.host()).header(DOOR.0, DOOR.1);
     if let Some(authorization) = endpoint.authorization() {
         builder = builder.header(AUTHORIZATION, authorization);
+    }
+    if let Some(namespace) = endpoint.namespace() {
+        builder = builder.header(NAMESPACE, namespace);
     }
     for (name, value) in headers {
         builder = builder.header(*name, *value);

@@ -1,15 +1,23 @@
 //! Where a daemon listens.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use isle_engine::values::Namespace;
 use isle_engine::{Code, Error};
 
 use crate::error::Result;
 
+/// Where a daemon listens, and in which namespace one works there.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    place: Place,
+    namespace: Option<Namespace>,
+}
+
 /// Where a daemon listens.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Endpoint {
+enum Place {
     /// A Unix socket; the kernel says who we are.
     Unix(PathBuf),
     /// TCP with a bearer token.
@@ -22,6 +30,32 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
+    /// A Unix socket.
+    #[must_use]
+    pub fn unix(socket: impl Into<PathBuf>) -> Self {
+        Self { place: Place::Unix(socket.into()), namespace: None }
+    }
+
+    /// The same, working in that namespace; `None` leaves it to the daemon. Only the operator may choose.
+    #[must_use]
+    pub fn within(self, namespace: Option<Namespace>) -> Self {
+        Self { namespace, ..self }
+    }
+
+    /// The socket, when it is one.
+    #[must_use]
+    pub fn socket(&self) -> Option<&Path> {
+        match &self.place {
+            Place::Unix(path) => Some(path),
+            Place::Tcp { .. } => None,
+        }
+    }
+
+    /// The value of the `Isle-Namespace` header.
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        self.namespace.as_ref().map(Namespace::as_str)
+    }
+
     /// Reads `http://host:port` and the token that goes with it.
     pub fn from_url(url: &str, token: &str) -> Result<Self> {
         let refuse = |why: &str, next: &str| {
@@ -43,31 +77,34 @@ impl Endpoint {
                 "set ISLE_TOKEN to the content of the `token` file in the daemon's state directory",
             );
         }
-        Ok(Self::Tcp { address: address.to_owned(), token: token.to_owned() })
+        Ok(Self {
+            place: Place::Tcp { address: address.to_owned(), token: token.to_owned() },
+            namespace: None,
+        })
     }
 
     /// The value of the `Host` header.
     pub(crate) fn host(&self) -> &str {
-        match self {
-            Self::Unix(_) => "localhost",
-            Self::Tcp { address, .. } => address,
+        match &self.place {
+            Place::Unix(_) => "localhost",
+            Place::Tcp { address, .. } => address,
         }
     }
 
     /// The value of the `Authorization` header.
     pub(crate) fn authorization(&self) -> Option<String> {
-        match self {
-            Self::Unix(_) => None,
-            Self::Tcp { token, .. } => Some(format!("Bearer {token}")),
+        match &self.place {
+            Place::Unix(_) => None,
+            Place::Tcp { token, .. } => Some(format!("Bearer {token}")),
         }
     }
 }
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unix(path) => write!(formatter, "unix:{}", path.display()),
-            Self::Tcp { address, .. } => write!(formatter, "http://{address}"),
+        match &self.place {
+            Place::Unix(path) => write!(formatter, "unix:{}", path.display()),
+            Place::Tcp { address, .. } => write!(formatter, "http://{address}"),
         }
     }
 }

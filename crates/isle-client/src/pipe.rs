@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use isle_engine::ops::Toolsets;
 use isle_engine::{Code, Error};
 
+use crate::connection::NAMESPACE;
 use crate::endpoint::Endpoint;
 use crate::error::{ClientError, Result, VERSION_HEADER, same_version};
 
@@ -24,9 +25,9 @@ pub struct Pipe {
 
 /// Opens the pipe. Without `toolsets` the daemon's own choice counts.
 pub fn open_pipe(endpoint: &Endpoint, toolsets: Option<&Toolsets>) -> Result<Pipe> {
-    let path = match endpoint {
-        Endpoint::Unix(path) => path,
-        Endpoint::Tcp { .. } => {
+    let path = match endpoint.socket() {
+        Some(path) => path,
+        None => {
             return Err(Error::new(
                 Code::InvalidArgument,
                 "the MCP pipe leads to this user's own daemon only",
@@ -39,8 +40,10 @@ pub fn open_pipe(endpoint: &Endpoint, toolsets: Option<&Toolsets>) -> Result<Pip
     let mut pipe =
         UnixStream::connect(path).map_err(|error| ClientError::unreachable(&endpoint.to_string(), &error))?;
     let query = toolsets.map_or_else(String::new, |toolsets| format!("?toolsets={toolsets}"));
+    let namespace =
+        endpoint.namespace().map_or_else(String::new, |namespace| format!("{NAMESPACE}: {namespace}\r\n"));
     let request = format!(
-        "GET /v1/mcp-stdio{query} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: isle-mcp\r\n\r\n"
+        "GET /v1/mcp-stdio{query} HTTP/1.1\r\nHost: localhost\r\n{namespace}Connection: Upgrade\r\nUpgrade: isle-mcp\r\n\r\n"
     );
     pipe.write_all(request.as_bytes()).map_err(ClientError::interrupted)?;
     let (head, rest) = read_head(&mut pipe)?;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::error::Result;
-use crate::values::{ByteSize, SandboxId, SandboxName};
+use crate::values::{Address, ByteSize, SandboxId};
 
 /// How strongly a sandbox is isolated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -81,7 +81,7 @@ pub struct SandboxSpec {
     pub lifetime: Lifetime,
     /// Name of the workspace volume of a named sandbox: it outlives the sandbox unless destroyed
     /// with [`Keep::Nothing`].
-    pub volume: Option<SandboxName>,
+    pub volume: Option<Address>,
     /// Whether less than the tier promises is acceptable where the host cannot do it.
     pub allow_downgrade: bool,
 }
@@ -215,7 +215,7 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Removes a volume that was kept when its last sandbox was destroyed and that no sandbox uses
     /// now. Tells whether there was one.
-    fn wipe<'a>(&'a self, volume: &'a SandboxName) -> BoxFuture<'a, Result<bool>>;
+    fn wipe<'a>(&'a self, volume: &'a Address) -> BoxFuture<'a, Result<bool>>;
 
     /// What it uses.
     fn usage<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, Result<Usage>>;

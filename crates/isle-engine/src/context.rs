@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::error::{Code, Error, Result};
+use crate::values::{Address, Namespace, SandboxName};
+
 /// Through which door a call came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Door {
@@ -42,6 +45,15 @@ pub struct Beat {
 /// Receives beats; must not block.
 pub type BeatSink = Arc<dyn Fn(Beat) + Send + Sync>;
 
+/// What a caller may do besides working in its namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Authority {
+    /// Whoever runs the daemon: may choose a namespace, and see to all of them.
+    Operator,
+    /// Whoever has the token of a namespace: that and nothing else.
+    Tenant,
+}
+
 /// What a door knows about a call besides its arguments.
 #[derive(Clone)]
 pub struct CallContext {
@@ -49,6 +61,10 @@ pub struct CallContext {
     pub door: Door,
     /// Who calls, for the audit: `uid:1000`, `token:default`, a client's name.
     pub actor: String,
+    /// In which namespace it works: nothing outside of it exists for the call.
+    pub namespace: Namespace,
+    /// What it may do besides.
+    pub authority: Authority,
     /// Fires when the caller no longer wants the answer; a run that was being waited for is killed.
     pub cancelled: CancellationToken,
     /// Gets a beat at least every five seconds while the call waits.
@@ -57,14 +73,46 @@ pub struct CallContext {
 
 impl std::fmt::Debug for CallContext {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("CallContext").field("door", &self.door).field("actor", &self.actor).finish()
+        formatter
+            .debug_struct("CallContext")
+            .field("door", &self.door)
+            .field("actor", &self.actor)
+            .field("namespace", &self.namespace)
+            .finish()
     }
 }
 
 impl CallContext {
-    /// A context without cancellation and beats.
+    /// A context of the operator in the namespace `default`, without cancellation and beats.
     #[must_use]
     pub fn new(door: Door, actor: impl Into<String>) -> Self {
-        Self { door, actor: actor.into(), cancelled: CancellationToken::new(), beats: None }
+        Self {
+            door,
+            actor: actor.into(),
+            namespace: Namespace::default(),
+            authority: Authority::Operator,
+            cancelled: CancellationToken::new(),
+            beats: None,
+        }
+    }
+
+    /// The same in another namespace, with what may be done there.
+    #[must_use]
+    pub fn within(self, namespace: Namespace, authority: Authority) -> Self {
+        Self { namespace, authority, ..self }
+    }
+
+    /// A sandbox as this caller names it.
+    pub(crate) fn address(&self, name: &SandboxName) -> Address {
+        Address::new(self.namespace.clone(), name.clone())
+    }
+
+    /// Refuses what is the operator's.
+    pub(crate) fn operator_only(&self, what: &str) -> Result<()> {
+        match self.authority {
+            Authority::Operator => Ok(()),
+            Authority::Tenant => Err(Error::new(Code::Forbidden, format!("{what} is the operator's"))
+                .next("ask whoever runs the daemon; the token of a namespace is for work in it")),
+        }
     }
 }

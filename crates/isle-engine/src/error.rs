@@ -51,6 +51,8 @@ codes! {
     JobNotFound "JOB_NOT_FOUND" 404 false "The sandbox has, and had, no job of that name.";
     FileNotFound "FILE_NOT_FOUND" 404 false "There is no such file or directory in the sandbox.";
     SyncNotFound "SYNC_NOT_FOUND" 404 false "There is no live sync of that name.";
+    NamespaceNotFound "NAMESPACE_NOT_FOUND" 404 false "There is no namespace of that name.";
+    TokenNotFound "TOKEN_NOT_FOUND" 404 false "There is no token with that id.";
     OperationNotFound "OPERATION_NOT_FOUND" 404 false "There is no operation of that name.";
     IsDirectory "IS_DIRECTORY" 409 false "A directory stands where a file is due.";
     NotDirectory "NOT_DIRECTORY" 409 false "A file stands where a directory is due.";

@@ -17,7 +17,7 @@ use crate::pipeline::Stage;
 use crate::run::output::KeptOutput;
 use crate::run::{Finish, Held, NEVER_RAN, Run, RunKind, lost_note};
 use crate::sandbox::{Sandbox, SandboxState, StoredSpec};
-use crate::values::{JobName, RunId, SandboxId, SandboxName};
+use crate::values::{Address, JobName, Namespace, RunId, SandboxId, SandboxName};
 
 /// Ended runs that are kept.
 const KEPT_RUNS: u64 = 10_000;
@@ -31,21 +31,31 @@ const KEPT_FOR_MS: i64 = 30 * 24 * 3600 * 1000;
 pub(crate) struct Actor {
     door: String,
     name: String,
+    namespace: Namespace,
 }
 
 impl Actor {
     pub(crate) fn of(context: &CallContext) -> Self {
-        Self { door: context.door.as_str().to_owned(), name: context.actor.clone() }
+        Self {
+            door: context.door.as_str().to_owned(),
+            name: context.actor.clone(),
+            namespace: context.namespace.clone(),
+        }
     }
 
-    /// The engine itself.
+    /// The engine itself; what it does about a sandbox is on record where that is.
     pub(crate) fn engine() -> Self {
-        Self { door: "engine".into(), name: "isle".into() }
+        Self { door: "engine".into(), name: "isle".into(), namespace: Namespace::default() }
     }
 
     /// Who began a stored run.
     pub(crate) fn of_run(row: &RunRow) -> Self {
-        Self { door: row.door.clone(), name: row.actor.clone() }
+        Self { door: row.door.clone(), name: row.actor.clone(), namespace: namespace_of(&row.namespace) }
+    }
+
+    /// Something that concerns no sandbox.
+    pub(crate) fn about_nothing(&self, action: &str, detail: Value) -> AuditEntry {
+        self.entry(action, None, None, detail)
     }
 
     fn entry(&self, action: &str, sandbox: Option<String>, run: Option<String>, detail: Value) -> AuditEntry {
@@ -57,8 +67,19 @@ impl Actor {
             sandbox,
             run,
             detail,
+            namespace: recorded(&self.namespace),
         }
     }
+}
+
+/// As audit rows name it.
+fn recorded(namespace: &Namespace) -> Option<String> {
+    (!namespace.is_default()).then(|| namespace.to_string())
+}
+
+/// As records name it. What cannot be read is nobody's but the operator's.
+pub(crate) fn namespace_of(text: &str) -> Namespace {
+    text.parse().unwrap_or_default()
 }
 
 /// One audit row to be.
@@ -75,14 +96,16 @@ impl Audit {
             "fingerprint": sandbox.fingerprint,
             "what": what,
         });
-        Self(actor.entry(action, Some(sandbox.name.to_string()), None, detail))
+        let entry = actor.entry(action, Some(sandbox.name.to_string()), None, detail);
+        Self(AuditEntry { namespace: recorded(&sandbox.namespace), ..entry })
     }
 
     /// Something that happened to a sandbox of which only the record is left.
     pub(crate) fn stored(action: &str, row: &SandboxRow, what: &str) -> Self {
         let name = row.name.clone().unwrap_or_else(|| row.id.clone());
         let detail = json!({ "id": row.id, "fingerprint": row.fingerprint, "what": what });
-        Self(Actor::engine().entry(action, Some(name), None, detail))
+        let entry = Actor::engine().entry(action, Some(name), None, detail);
+        Self(AuditEntry { namespace: recorded(&namespace_of(&row.namespace)), ..entry })
     }
 
     /// Something that happened to a workspace without a sandbox.
@@ -207,8 +230,8 @@ impl Journal {
     }
 
     /// Nothing of it is left, nor of what belonged to its name.
-    pub(crate) fn wipe_sandbox(&self, id: &SandboxId, name: &SandboxName, audit: &Audit) -> Result<()> {
-        self.store.wipe_sandbox_audited(id.as_str(), name.as_str(), &audit.0).map_err(store_error)
+    pub(crate) fn wipe_sandbox(&self, id: &SandboxId, address: &Address, audit: &Audit) -> Result<()> {
+        self.store.wipe_sandbox_audited(id.as_str(), &address.to_string(), &audit.0).map_err(store_error)
     }
 
     /// The variables of all sandboxes.
@@ -219,17 +242,17 @@ impl Journal {
     /// Changes variables of a sandbox: all of them, or nothing.
     pub(crate) fn change_variables(
         &self,
-        sandbox: &SandboxName,
+        sandbox: &Address,
         set: &[(String, String)],
         unset: &[String],
         audit: &Audit,
     ) -> Result<()> {
-        self.store.change_variables(sandbox.as_str(), set, unset, &audit.0).map_err(store_error)
+        self.store.change_variables(&sandbox.to_string(), set, unset, &audit.0).map_err(store_error)
     }
 
     /// Forgets the variables of a name whose workspace is gone.
-    pub(crate) fn forget_variables(&self, sandbox: &SandboxName, audit: &Audit) -> Result<()> {
-        self.store.forget_variables_audited(sandbox.as_str(), &audit.0).map_err(store_error)
+    pub(crate) fn forget_variables(&self, sandbox: &Address, audit: &Audit) -> Result<()> {
+        self.store.forget_variables_audited(&sandbox.to_string(), &audit.0).map_err(store_error)
     }
 
     fn change(&self, sandbox: &Sandbox, change: SandboxChange) -> Result<()> {
@@ -241,6 +264,7 @@ impl Journal {
         let named = run.sandbox.spec.lifetime == Lifetime::Named;
         let row = RunRow {
             id: run.id.to_string(),
+            namespace: run.sandbox.namespace.to_string(),
             sandbox_id: run.sandbox.id.to_string(),
             sandbox_name: named.then(|| run.sandbox_name().to_string()),
             door: actor.door.clone(),
@@ -269,9 +293,9 @@ impl Journal {
         self.store.start_run(run.id.as_str()).map_err(store_error)
     }
 
-    /// The newest run of that name in each sandbox: sandbox and run.
-    pub(crate) fn jobs_named(&self, job: &JobName) -> Result<Vec<(String, String)>> {
-        self.store.jobs_named(job.as_str()).map_err(store_error)
+    /// The newest run of that name in each sandbox of a namespace: sandbox and run.
+    pub(crate) fn jobs_named(&self, namespace: &Namespace, job: &JobName) -> Result<Vec<(String, String)>> {
+        self.store.jobs_named(namespace.as_str(), job.as_str()).map_err(store_error)
     }
 
     /// A run somebody began in a sandbox before its record was lost.
@@ -279,6 +303,7 @@ impl Journal {
         let actor = Actor::engine();
         let row = RunRow {
             id: run.to_owned(),
+            namespace: sandbox.namespace.to_string(),
             sandbox_id: sandbox.id.to_string(),
             sandbox_name: Some(sandbox.name.to_string()),
             door: actor.door,
@@ -427,6 +452,7 @@ fn row_of(sandbox: &Sandbox, state: SandboxState) -> Result<SandboxRow> {
     };
     Ok(SandboxRow {
         id: sandbox.id.to_string(),
+        namespace: sandbox.namespace.to_string(),
         name,
         kind: kind.into(),
         state: state.as_str().into(),

@@ -17,6 +17,7 @@ mod run;
 pub mod sandbox;
 pub mod strict_json;
 mod sync;
+mod tenants;
 mod validate;
 pub mod values;
 mod variables;
@@ -24,9 +25,10 @@ pub mod watch;
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-pub use context::{CallContext, Door};
+pub use context::{Authority, CallContext, Door};
 pub use engine::{Engine, EngineConfig};
 pub use error::{Code, Error, Result};
+pub use tenants::Tenant;
 
 /// A failpoint whose error is one of ours.
 fn failpoint(point: isle_fail::Point) -> Result<()> {

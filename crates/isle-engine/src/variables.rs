@@ -13,7 +13,7 @@ use crate::engine::Inner;
 use crate::error::{Code, Error, Result};
 use crate::journal::Audit;
 use crate::run::steers_loader;
-use crate::values::SandboxName;
+use crate::values::{Address, SandboxName};
 
 const LONGEST_NAME: usize = 128;
 /// What the kernel takes as one string, with room for the name.
@@ -76,18 +76,18 @@ pub(crate) type Set = Arc<BTreeMap<String, String>>;
 /// Those of all sandboxes.
 #[derive(Debug, Default)]
 pub(crate) struct Variables {
-    known: RwLock<HashMap<SandboxName, Set>>,
+    known: RwLock<HashMap<Address, Set>>,
     /// Held while one changes, so that memory and store change in the same order.
     changing: Mutex<()>,
 }
 
 impl Variables {
     /// Those of a sandbox; empty when it has none.
-    pub(crate) fn of(&self, sandbox: &SandboxName) -> Set {
+    pub(crate) fn of(&self, sandbox: &Address) -> Set {
         crate::read(&self.known).get(sandbox).cloned().unwrap_or_default()
     }
 
-    fn put(&self, sandbox: &SandboxName, set: BTreeMap<String, String>) {
+    fn put(&self, sandbox: &Address, set: BTreeMap<String, String>) {
         let mut known = crate::write(&self.known);
         if set.is_empty() {
             known.remove(sandbox);
@@ -102,7 +102,7 @@ impl Variables {
     }
 
     /// Forgets those of a sandbox that the store has forgotten.
-    pub(crate) fn forget(&self, sandbox: &SandboxName) {
+    pub(crate) fn forget(&self, sandbox: &Address) {
         self.put(sandbox, BTreeMap::new());
     }
 }
@@ -110,9 +110,9 @@ impl Variables {
 impl Inner {
     /// Reads all of them, at start.
     pub(crate) fn load_variables(&self) -> Result<()> {
-        let mut all: HashMap<SandboxName, BTreeMap<String, String>> = HashMap::new();
+        let mut all: HashMap<Address, BTreeMap<String, String>> = HashMap::new();
         for row in self.journal.variables()? {
-            match row.sandbox.parse::<SandboxName>() {
+            match row.sandbox.parse::<Address>() {
                 Ok(sandbox) => drop(all.entry(sandbox).or_default().insert(row.name, row.value)),
                 Err(_) => tracing::warn!(sandbox = row.sandbox, "a variable has no valid sandbox"),
             }
@@ -130,8 +130,9 @@ impl Inner {
         sandbox: &SandboxName,
         change: &Change,
     ) -> Result<Vec<String>> {
+        let address = context.address(sandbox);
         let _held = self.variables.hold();
-        let before = self.variables.of(sandbox);
+        let before = self.variables.of(&address);
         let mut after = BTreeMap::clone(&before);
         for (name, value) in &change.set {
             check_value(name, value)?;
@@ -155,8 +156,8 @@ impl Inner {
             change.set.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
         let unset: Vec<String> = change.unset.iter().map(VariableName::to_string).collect();
         let audit = Audit::of_name(context, "env", sandbox, detail);
-        self.journal.change_variables(sandbox, &set, &unset, &audit)?;
-        self.variables.put(sandbox, after);
+        self.journal.change_variables(&address, &set, &unset, &audit)?;
+        self.variables.put(&address, after);
         Ok(changed)
     }
 }

@@ -132,7 +132,7 @@ async fn a_dead_sandbox_is_rebuilt_and_its_command_lost_but_never_run_again() {
     let marks = tempfile::NamedTempFile::new().unwrap();
     let script = format!("echo x >> {}; echo started; sleep 600", marks.path().display());
     let begun = exec(&engine, json!({ "command": script, "wait": "0s" })).await;
-    let mut events = engine.follow(&begun.run_id, FollowFrom::After(0)).unwrap();
+    let mut events = engine.follow(&context(), &begun.run_id, FollowFrom::After(0)).unwrap();
     while !matches!(events.next().await.unwrap().kind, RunEventKind::Stdout(_)) {}
     let status = call(&engine, "status", json!({ "sandbox": "default" })).await.unwrap();
     host.world.crash(status["sandboxes"][0]["id"].as_str().unwrap());
@@ -395,14 +395,15 @@ async fn destroying_a_sandbox_ends_its_runs() {
 async fn a_follower_sees_the_run_from_its_start_to_its_end() {
     let engine = Host::new().engine().await;
     let begun = exec(&engine, json!({ "command": "echo one; sleep 0.1; echo two >&2", "wait": "0s" })).await;
-    let events: Vec<_> = engine.follow(&begun.run_id, FollowFrom::After(0)).unwrap().collect().await;
+    let events: Vec<_> =
+        engine.follow(&context(), &begun.run_id, FollowFrom::After(0)).unwrap().collect().await;
     assert!(events.windows(2).all(|pair| pair[0].id < pair[1].id));
     assert!(matches!(events[0].kind, RunEventKind::Started));
     assert!(matches!(&events[1].kind, RunEventKind::Stdout(text) if text == "one\n"));
     assert!(matches!(&events[2].kind, RunEventKind::Stderr(text) if text == "two\n"));
     assert!(matches!(&events[3].kind, RunEventKind::Ended(result) if result.state == RunState::Completed));
     let resumed: Vec<_> =
-        engine.follow(&begun.run_id, FollowFrom::After(events[1].id)).unwrap().collect().await;
+        engine.follow(&context(), &begun.run_id, FollowFrom::After(events[1].id)).unwrap().collect().await;
     assert_eq!(resumed.len(), 2);
 }
 

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::handler::{McpHandler, PeerActor};
+use crate::handler::{McpHandler, McpPeer};
 use crate::outlive::Outlive;
 use crate::render;
 use crate::shorten::shorten;
@@ -45,17 +45,18 @@ impl McpHandler {
         let arguments = Value::Object(request.arguments.unwrap_or_default());
         let log =
             self.shared.log_calls.then(|| (Instant::now(), shorten(&logged(&arguments), LOG_CHARACTERS)));
-        let actor = self.actor(&context);
+        let peer = self.peer(&context);
+        let actor = actor(peer.as_ref(), &context);
 
         let cancelled = CancellationToken::new();
         let progress =
             context.meta.get_progress_token().map(|token| Progress::start(context.peer.clone(), token));
-        let call_context = CallContext {
-            door: Door::Mcp,
-            actor: actor.clone(),
-            cancelled: cancelled.clone(),
-            beats: progress.as_ref().map(Progress::sink),
-        };
+        let mut call_context = CallContext::new(Door::Mcp, actor.clone());
+        call_context.cancelled = cancelled.clone();
+        call_context.beats = progress.as_ref().map(Progress::sink);
+        if let Some(peer) = peer {
+            call_context = call_context.within(peer.namespace, peer.authority);
+        }
         let engine = self.shared.engine.clone();
         let operation = name.clone();
         let mut call = Outlive::new(async move { engine.call(call_context, &operation, arguments).await });
@@ -108,18 +109,23 @@ impl McpHandler {
         }
     }
 
-    /// The client by its own word, and the peer as the door knows it.
-    fn actor(&self, context: &RequestContext<RoleServer>) -> String {
-        let client = context.client_info().map(|client| shorten(&client.name, CLIENT_NAME_CHARACTERS));
-        let client = client.as_deref().unwrap_or("unknown");
+    /// The peer as the door knows it: of the stream, or of this request.
+    fn peer(&self, context: &RequestContext<RoleServer>) -> Option<McpPeer> {
         let from_http = || {
             let parts = context.extensions.get::<http::request::Parts>()?;
-            parts.extensions.get::<PeerActor>().map(|peer| peer.0.clone())
+            parts.extensions.get::<McpPeer>().cloned()
         };
-        match self.peer_actor.clone().or_else(from_http) {
-            Some(peer) => format!("mcp:{client} {peer}"),
-            None => format!("mcp:{client}"),
-        }
+        self.peer.clone().or_else(from_http)
+    }
+}
+
+/// The client by its own word, and the peer as the door knows it.
+fn actor(peer: Option<&McpPeer>, context: &RequestContext<RoleServer>) -> String {
+    let client = context.client_info().map(|client| shorten(&client.name, CLIENT_NAME_CHARACTERS));
+    let client = client.as_deref().unwrap_or("unknown");
+    match peer {
+        Some(peer) => format!("mcp:{client} {}", peer.actor),
+        None => format!("mcp:{client}"),
     }
 }
 

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use isle_engine::Engine;
 use isle_engine::ops::Toolsets;
+use isle_engine::values::Namespace;
+use isle_engine::{Authority, Engine};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CompleteRequestMethod, CompleteRequestParams, CompleteResult,
     Implementation, ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesRequestMethod,
@@ -26,7 +27,14 @@ Errors carry a code and what to do next.";
 
 /// Who is at the other end, put into a request's extensions by the HTTP door.
 #[derive(Debug, Clone)]
-pub struct PeerActor(pub Arc<str>);
+pub struct McpPeer {
+    /// As the audit names it.
+    pub actor: Arc<str>,
+    /// Where it works.
+    pub namespace: Namespace,
+    /// What it may do besides.
+    pub authority: Authority,
+}
 
 /// Switches of the MCP door.
 #[derive(Debug, Clone, Default)]
@@ -54,7 +62,7 @@ pub struct McpHandler {
     pub(crate) shared: Arc<Shared>,
     /// Unless the request says otherwise.
     toolsets: Toolsets,
-    pub(crate) peer_actor: Option<Arc<str>>,
+    pub(crate) peer: Option<McpPeer>,
     pub(crate) stream: Option<Arc<StreamState>>,
 }
 
@@ -70,7 +78,7 @@ impl McpHandler {
     pub fn new(engine: Engine, options: McpOptions) -> Self {
         let tools = Shelf::new(engine.registry(), &options.descriptions);
         let shared = Shared { engine, tools, log_calls: options.log_calls, leaving: AtomicBool::new(false) };
-        Self { shared: Arc::new(shared), toolsets: options.toolsets, peer_actor: None, stream: None }
+        Self { shared: Arc::new(shared), toolsets: options.toolsets, peer: None, stream: None }
     }
 
     /// The same for a client that wants these sets of tools.
@@ -84,8 +92,8 @@ impl McpHandler {
         self.shared.leaving.store(true, Ordering::Release);
     }
 
-    pub(crate) fn for_stream(&self, peer_actor: &str, stream: Arc<StreamState>) -> Self {
-        Self { peer_actor: Some(peer_actor.into()), stream: Some(stream), ..self.clone() }
+    pub(crate) fn for_stream(&self, peer: McpPeer, stream: Arc<StreamState>) -> Self {
+        Self { peer: Some(peer), stream: Some(stream), ..self.clone() }
     }
 
     /// The sets of tools this request may use.

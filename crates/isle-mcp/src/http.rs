@@ -1,6 +1,7 @@
 //! The streamable HTTP transport, put together once for every handler: the product's and the
 //! conformance fixtures' go through this same function.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,5 +59,11 @@ impl Sessions {
     /// Whether there is room for another one.
     pub async fn has_room(&self) -> bool {
         self.0.sessions.read().await.len() < MAX_SESSIONS
+    }
+
+    /// Of these, the sessions that are open.
+    pub async fn open_among<'a>(&self, ids: impl Iterator<Item = &'a String> + Send) -> HashSet<String> {
+        let open = self.0.sessions.read().await;
+        ids.filter(|id| open.contains_key(id.as_str())).cloned().collect()
     }
 }

@@ -13,7 +13,7 @@ mod shorten;
 mod stream;
 mod tools;
 
-pub use handler::{McpHandler, McpOptions, PeerActor};
+pub use handler::{McpHandler, McpOptions, McpPeer};
 pub use http::{HttpOptions, HttpService, MAX_SESSIONS, Sessions, http_service};
 pub use lines::{Refused, read_message};
 pub use outlive::Outlive;

@@ -13,7 +13,7 @@ use rmcp::{RoleServer, ServiceExt};
 use tokio::io::{AsyncRead, AsyncWrite, Empty};
 use tokio_util::sync::CancellationToken;
 
-use crate::handler::McpHandler;
+use crate::handler::{McpHandler, McpPeer};
 use crate::lines::{Line, Lines};
 
 /// The longest line a client may send. Longer ones are refused, the connection stays.
@@ -35,7 +35,7 @@ pub enum StreamError {
 pub async fn serve_stream<T>(
     handler: &McpHandler,
     io: T,
-    peer_actor: &str,
+    peer: McpPeer,
     shutdown: CancellationToken,
 ) -> Result<(), StreamError>
 where
@@ -45,7 +45,7 @@ where
     let (read, write) = tokio::io::split(io);
     let lines = Lines::new(read, MAX_LINE);
     let answers = AsyncRwTransport::new_server(tokio::io::empty(), write);
-    let handler = handler.for_stream(peer_actor, state.clone());
+    let handler = handler.for_stream(peer, state.clone());
     let service = tokio::select! {
         service = handler.serve(Watched { lines, answers, refusing: None, state: state.clone() }) => match service {
             Ok(service) => service,

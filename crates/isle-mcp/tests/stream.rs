@@ -1,8 +1,9 @@
 //! MCP over a byte stream, spoken line by line as a client does, to an engine without backends.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use isle_engine::{Engine, EngineConfig};
-use isle_mcp::{McpHandler, McpOptions, StreamError, serve_stream};
+use isle_engine::values::Namespace;
+use isle_engine::{Authority, Engine, EngineConfig};
+use isle_mcp::{McpHandler, McpOptions, McpPeer, StreamError, serve_stream};
 use isle_store::Store;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
@@ -26,7 +27,12 @@ impl Client {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let shutdown = CancellationToken::new();
         let ends = shutdown.clone();
-        let server = tokio::spawn(async move { serve_stream(&handler, theirs, "uid:7", ends).await });
+        let peer = McpPeer {
+            actor: "uid:7".into(),
+            namespace: Namespace::default(),
+            authority: Authority::Operator,
+        };
+        let server = tokio::spawn(async move { serve_stream(&handler, theirs, peer, ends).await });
         let (reader, writer) = tokio::io::split(ours);
         Self { lines: BufReader::new(reader).lines(), writer, server, shutdown, _state: state }
     }

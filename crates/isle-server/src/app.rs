@@ -10,8 +10,9 @@ use axum::body::Body;
 use http::header::{CONNECTION, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
-use isle_engine::{CallContext, Code, Door, Engine, Error};
-use isle_mcp::{McpHandler, PeerActor};
+use isle_engine::values::Namespace;
+use isle_engine::{Authority, CallContext, Code, Door, Engine, Error, Result, Tenant};
+use isle_mcp::{McpHandler, McpPeer};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_service::Service as _;
@@ -24,6 +25,9 @@ use crate::reply;
 
 /// The header by which our own command line makes itself known on the Unix socket, for the audit.
 const DOOR_HEADER: &str = "isle-door";
+
+/// The header by which the operator chooses a namespace.
+pub(crate) const NAMESPACE_HEADER: &str = "isle-namespace";
 
 /// The header by which a client notices, at no extra cost, that the daemon is of another version.
 const VERSION_HEADER: &str = "isle-version";
@@ -50,15 +54,19 @@ pub(crate) struct Shared {
 pub(crate) struct App {
     pub(crate) router: Router,
     pub(crate) log_http: bool,
+    /// Knows the namespaces; `None` for fixtures.
+    pub(crate) engine: Option<Engine>,
     /// Named in every answer.
     pub(crate) version: HeaderValue,
 }
 
-/// Through which listener a caller came, and as whom.
+/// Through which listener a caller came, as whom, and where it may work.
 #[derive(Debug, Clone)]
 pub(crate) struct Peer {
     pub(crate) transport: PeerTransport,
     pub(crate) actor: Arc<str>,
+    pub(crate) namespace: Namespace,
+    pub(crate) authority: Authority,
 }
 
 /// See [`Peer`].
@@ -72,11 +80,60 @@ pub(crate) enum PeerTransport {
 
 impl Peer {
     pub(crate) fn unix(uid: u32) -> Self {
-        Self { transport: PeerTransport::Unix, actor: format!("uid:{uid}").into() }
+        Self::operator(PeerTransport::Unix, format!("uid:{uid}").into())
     }
 
+    /// Whoever it is: the guard says more, request by request.
     pub(crate) fn tcp() -> Self {
-        Self { transport: PeerTransport::Tcp, actor: "token:default".into() }
+        Self::operator(PeerTransport::Tcp, "token:default".into())
+    }
+
+    fn operator(transport: PeerTransport, actor: Arc<str>) -> Self {
+        Self { transport, actor, namespace: Namespace::default(), authority: Authority::Operator }
+    }
+
+    /// The caller as the guard knows it by its token.
+    fn known_as(self, tenant: Option<Tenant>) -> Self {
+        match tenant {
+            None => self,
+            Some(Tenant { namespace, token }) => Self {
+                actor: format!("token:{token}").into(),
+                namespace,
+                authority: Authority::Tenant,
+                ..self
+            },
+        }
+    }
+
+    /// The caller in the namespace its headers choose. Whoever is not the operator has no choice, and is
+    /// not told which others there are.
+    fn choosing(self, headers: &HeaderMap, engine: Option<&Engine>) -> Result<Self> {
+        let mut chosen = headers.get_all(NAMESPACE_HEADER).iter();
+        let chosen = match (chosen.next(), chosen.next()) {
+            (None, _) => return Ok(self),
+            (Some(value), None) => value.to_str().unwrap_or_default().parse::<Namespace>()?,
+            (Some(_), Some(_)) => {
+                return Err(Error::new(Code::InvalidArgument, "the header Isle-Namespace is given twice")
+                    .next("send it once"));
+            }
+        };
+        match (self.authority, engine) {
+            (Authority::Tenant, _) if chosen == self.namespace => Ok(self),
+            (Authority::Tenant, _) => {
+                Err(Error::new(Code::Forbidden, "this token is for one namespace, and not for that one")
+                    .next("leave the header Isle-Namespace out; only the operator chooses"))
+            }
+            (Authority::Operator, None) => Ok(self),
+            (Authority::Operator, Some(engine)) => {
+                engine.check_namespace(&chosen)?;
+                Ok(Self { namespace: chosen, ..self })
+            }
+        }
+    }
+
+    /// The same for the MCP door.
+    pub(crate) fn for_mcp(&self) -> McpPeer {
+        McpPeer { actor: self.actor.clone(), namespace: self.namespace.clone(), authority: self.authority }
     }
 
     /// The context of a call that came with these headers.
@@ -84,7 +141,7 @@ impl Peer {
         let is_command_line = self.transport == PeerTransport::Unix
             && headers.get(DOOR_HEADER).is_some_and(|door| door.as_bytes() == b"cli");
         let door = if is_command_line { Door::Cli } else { Door::Http };
-        CallContext::new(door, self.actor.as_ref())
+        CallContext::new(door, self.actor.as_ref()).within(self.namespace.clone(), self.authority)
     }
 }
 
@@ -126,11 +183,22 @@ impl App {
             PeerTransport::Unix => RequestBody::patient(body, line.clone()),
             PeerTransport::Tcp => RequestBody::paced(body, line.clone()),
         };
-        let admitted = match guard.map(|guard| guard.check(&parts)).transpose() {
+        let mut admitted = match guard.map(|guard| guard.check(&parts)).transpose() {
             Ok(admitted) => admitted,
             Err(refusal) => return *refusal,
         };
-        parts.extensions.insert(PeerActor(peer.actor.clone()));
+        let tenant = admitted.as_mut().and_then(|admitted| admitted.tenant.take());
+        let peer = match peer.known_as(tenant).choosing(&parts.headers, self.engine.as_ref()) {
+            Ok(peer) => peer,
+            Err(error) => {
+                let mut refusal = reply::error(&error);
+                if let Some(admitted) = admitted {
+                    admitted.dress(&mut refusal);
+                }
+                return refusal;
+            }
+        };
+        parts.extensions.insert(peer.for_mcp());
         parts.extensions.insert(peer);
         let Ok(mut reply) = self.router.clone().call(Request::from_parts(parts, Body::new(body))).await;
         if line.is_too_slow() {

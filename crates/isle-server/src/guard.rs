@@ -10,7 +10,7 @@ use http::header::{
 };
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
-use isle_engine::{Code, Error};
+use isle_engine::{Code, Engine, Error, Tenant};
 
 use crate::reply::{self, Reply};
 use crate::token::Token;
@@ -24,6 +24,8 @@ const API_KEY: &str = "x-api-key";
 pub(crate) struct Guard {
     /// `None` only for the fixtures of [`crate::serve_open`].
     token: Option<Token>,
+    /// Knows the tokens of tenants; `None` for those fixtures, too.
+    engine: Option<Engine>,
     hosts: Vec<String>,
     origins: Vec<String>,
     cors_origins: Vec<String>,
@@ -32,6 +34,8 @@ pub(crate) struct Guard {
 /// A request that may go on.
 #[derive(Debug, Default)]
 pub(crate) struct Admitted {
+    /// Who it is, when it is not the operator.
+    pub(crate) tenant: Option<Tenant>,
     /// The origin the answer may be shown to.
     cors_origin: Option<HeaderValue>,
 }
@@ -39,6 +43,7 @@ pub(crate) struct Admitted {
 impl Guard {
     pub(crate) fn new(
         token: Option<Token>,
+        engine: Option<Engine>,
         port: u16,
         allowed_hosts: &[String],
         cors_origins: &[String],
@@ -56,19 +61,19 @@ impl Guard {
             origins.extend(written.iter().map(|host| format!("https://{host}")));
             hosts.extend(written);
         }
-        Self { token, hosts, origins, cors_origins: cors_origins.to_vec() }
+        Self { token, engine, hosts, origins, cors_origins: cors_origins.to_vec() }
     }
 
     /// Lets a request in, or answers it.
     pub(crate) fn check(&self, parts: &Parts) -> Result<Admitted, Box<Reply>> {
         let refuse = |error: Error| Box::new(reply::error(&error));
         self.check_host(parts).map_err(refuse)?;
-        let admitted = self.check_origin(&parts.headers).map_err(refuse)?;
+        let mut admitted = self.check_origin(&parts.headers).map_err(refuse)?;
         if parts.method == Method::OPTIONS && parts.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD) {
             return Err(Box::new(admitted.preflight()));
         }
         if parts.uri.path() != "/healthz" {
-            self.check_token(&parts.headers).map_err(|error| {
+            admitted.tenant = self.check_token(&parts.headers).map_err(|error| {
                 let mut answer = reply::error(&error);
                 admitted.dress(&mut answer);
                 Box::new(answer)
@@ -106,7 +111,7 @@ impl Guard {
         };
         let text = origin.to_str().map_err(|_| foreign_origin())?;
         if self.cors_origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(text)) {
-            return Ok(Admitted { cors_origin: Some(origin.clone()) });
+            return Ok(Admitted { cors_origin: Some(origin.clone()), tenant: None });
         }
         if self.origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(text)) {
             return Ok(Admitted::default());
@@ -114,8 +119,9 @@ impl Guard {
         Err(foreign_origin())
     }
 
-    fn check_token(&self, headers: &HeaderMap) -> Result<(), Error> {
-        let Some(token) = &self.token else { return Ok(()) };
+    /// Who comes with these headers: the operator, or a tenant.
+    fn check_token(&self, headers: &HeaderMap) -> Result<Option<Tenant>, Error> {
+        let Some(token) = &self.token else { return Ok(None) };
         // Two answers to one question: no telling which of them was checked elsewhere.
         if headers.get_all(AUTHORIZATION).iter().nth(1).is_some()
             || headers.get_all(API_KEY).iter().nth(1).is_some()
@@ -125,8 +131,11 @@ impl Guard {
         let bearer = headers.get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
         let presented = bearer.or_else(|| headers.get(API_KEY).map(HeaderValue::as_bytes));
         match presented {
-            Some(presented) if token.matches(presented) => Ok(()),
-            Some(_) => Err(unauthenticated("the token is wrong")),
+            Some(presented) if token.matches(presented) => Ok(None),
+            Some(presented) => {
+                let tenant = self.engine.as_ref().and_then(|engine| engine.recognise(presented));
+                tenant.map(Some).ok_or_else(|| unauthenticated("the token is wrong"))
+            }
             None => Err(unauthenticated("the token is missing")),
         }
     }
@@ -161,7 +170,7 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
 
 fn unauthenticated(message: &str) -> Error {
     Error::new(Code::Unauthenticated, message)
-        .next("send `Authorization: Bearer TOKEN` with the content of the `token` file in the daemon's state directory")
+        .next("send `Authorization: Bearer TOKEN` with the token of your namespace, or the content of the `token` file in the daemon's state directory")
 }
 
 fn foreign_origin() -> Error {
@@ -193,7 +202,7 @@ impl Admitted {
             headers.insert(
                 ACCESS_CONTROL_ALLOW_HEADERS,
                 HeaderValue::from_static(
-                    "authorization, content-type, accept, last-event-id, mcp-session-id, mcp-protocol-version, mcp-method, mcp-name, x-api-key",
+                    "authorization, content-type, accept, last-event-id, mcp-session-id, mcp-protocol-version, mcp-method, mcp-name, x-api-key, isle-namespace",
                 ),
             );
             headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));

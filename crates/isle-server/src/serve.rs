@@ -35,7 +35,13 @@ pub async fn serve(
         }
         (Some(listener), Some(token)) => {
             let port = listener.local_addr().map_err(Error::internal)?.port();
-            Some(Arc::new(Guard::new(Some(token), port, &config.allowed_hosts, &config.cors_origins)))
+            Some(Arc::new(Guard::new(
+                Some(token),
+                Some(engine.clone()),
+                port,
+                &config.allowed_hosts,
+                &config.cors_origins,
+            )))
         }
     };
     let version = HeaderValue::from_str(&config.version).map_err(Error::internal)?;
@@ -53,7 +59,12 @@ pub async fn serve(
         stop: shutdown.clone(),
         closing: closing.clone(),
     });
-    let app = App { router: routes::router(&shared), log_http: config.log_http, version };
+    let app = App {
+        router: routes::router(&shared),
+        log_http: config.log_http,
+        engine: Some(engine.clone()),
+        version,
+    };
     let doorway = Doorway {
         app,
         connections: tasks.clone(),
@@ -100,8 +111,9 @@ pub async fn serve_open(listener: TcpListener, router: Router, shutdown: Cancell
         return Err(Error::new(Code::ConfigInvalid, format!("{address} is not a loopback address"))
             .next("serve without a token on 127.0.0.1 only"));
     }
-    let guard = Arc::new(Guard::new(None, address.port(), &[], &[]));
-    let app = App { router, log_http: false, version: HeaderValue::from_static(env!("CARGO_PKG_VERSION")) };
+    let guard = Arc::new(Guard::new(None, None, address.port(), &[], &[]));
+    let version = HeaderValue::from_static(env!("CARGO_PKG_VERSION"));
+    let app = App { router, log_http: false, engine: None, version };
     let doorway = Doorway { app, connections: TaskTracker::new(), max_connections: 1024, closing: shutdown };
     let connections = doorway.connections.clone();
     doorway.tcp(&listener, guard).await;

@@ -17,6 +17,7 @@ mod runs;
 mod sandboxes;
 mod schema;
 mod store;
+mod tenants;
 mod variables;
 
 pub use audit::{AuditEntry, AuditFault, AuditFilter, AuditKey, AuditProblem, AuditRow, AuditVerdict};
@@ -25,4 +26,5 @@ pub use error::StoreError;
 pub use quarantine::Quarantined;
 pub use rows::{RunEnd, RunFilter, RunOutput, RunRow, SandboxChange, SandboxRow};
 pub use store::Store;
+pub use tenants::TokenRow;
 pub use variables::VariableRow;

@@ -9,6 +9,8 @@ use serde_json::Value;
 pub struct SandboxRow {
     /// Its id.
     pub id: String,
+    /// Whose it is.
+    pub namespace: String,
     /// Its name; `None` for one-shots.
     pub name: Option<String>,
     /// `named` or `one_shot`.
@@ -47,6 +49,8 @@ pub struct SandboxChange {
 pub struct RunRow {
     /// Its id.
     pub id: String,
+    /// Whose it is.
+    pub namespace: String,
     /// The sandbox it ran in.
     pub sandbox_id: String,
     /// That sandbox's name; `None` for one-shots.
@@ -154,6 +158,8 @@ impl RunOutput {
 /// Which runs to list, newest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunFilter {
+    /// Only those of this namespace.
+    pub namespace: Option<String>,
     /// Only those in sandboxes of this name.
     pub sandbox: Option<String>,
     /// Only those in this state.
@@ -168,6 +174,6 @@ pub struct RunFilter {
 
 impl Default for RunFilter {
     fn default() -> Self {
-        Self { sandbox: None, state: None, kind: None, limit: 100, before: None }
+        Self { namespace: None, sandbox: None, state: None, kind: None, limit: 100, before: None }
     }
 }

@@ -9,7 +9,7 @@ use crate::store::Store;
 
 const COLUMNS: &str = "id, sandbox_id, sandbox_name, door, actor, kind, command, started_at_ms, state, \
      exit_code, signal, duration_ms, cpu_us, peak_rss_kib, stdout_bytes, stderr_bytes, ended_at_ms, note, \
-     violations, limits_hit, containment, job, locked, terminal, commands";
+     violations, limits_hit, containment, job, locked, terminal, commands, namespace";
 
 impl Store {
     /// Records a run before its command starts.
@@ -23,9 +23,9 @@ impl Store {
             let mut statement = writer.connection.prepare_cached(
                 "INSERT INTO runs (id, sandbox_id, sandbox_name, door, actor, kind, command, started_at_ms,
                      state, exit_code, signal, duration_ms, cpu_us, peak_rss_kib, stdout_bytes, stderr_bytes,
-                     ended_at_ms, note, violations, containment, job, locked, terminal, commands)
+                     ended_at_ms, note, violations, containment, job, locked, terminal, commands, namespace)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
-                     ?20, ?21, ?22, ?23, ?24)",
+                     ?20, ?21, ?22, ?23, ?24, ?25)",
             )?;
             let inserted = statement.execute(params![
                 row.id,
@@ -52,6 +52,7 @@ impl Store {
                 row.locked,
                 row.terminal,
                 commands,
+                row.namespace,
             ]);
             match inserted {
                 Ok(_) => Ok(()),
@@ -108,14 +109,15 @@ impl Store {
         })
     }
 
-    /// The newest run of that name in each sandbox that has, or had, one: sandbox and run.
-    pub fn jobs_named(&self, job: &str) -> Result<Vec<(String, String)>, StoreError> {
+    /// The newest run of that name in each sandbox of a namespace that has, or had, one: sandbox and run.
+    pub fn jobs_named(&self, namespace: &str, job: &str) -> Result<Vec<(String, String)>, StoreError> {
         self.read(|connection| {
             let mut statement = connection.prepare_cached(
-                "SELECT sandbox_name, id, max(seq) FROM runs WHERE job = ?1 AND sandbox_name IS NOT NULL
+                "SELECT sandbox_name, id, max(seq) FROM runs WHERE job = ?1 AND namespace = ?2
+                     AND sandbox_name IS NOT NULL
                  GROUP BY sandbox_name",
             )?;
-            let mut rows = statement.query(params![job])?;
+            let mut rows = statement.query(params![job, namespace])?;
             let mut found = Vec::new();
             while let Some(row) = rows.next()? {
                 found.push((row.get(0)?, row.get(1)?));
@@ -128,11 +130,15 @@ impl Store {
     pub fn runs(&self, filter: &RunFilter) -> Result<Vec<RunRow>, StoreError> {
         self.read(|connection| {
             let before = match &filter.before {
-                Some(id) => Some(seq_of(connection, id)?),
+                Some(id) => Some(seq_of(connection, id, filter.namespace.as_deref())?),
                 None => None,
             };
             let mut conditions = vec!["1"];
             let mut values: Vec<(&str, &dyn ToSql)> = vec![(":limit", &filter.limit)];
+            if let Some(namespace) = &filter.namespace {
+                conditions.push("namespace = :namespace");
+                values.push((":namespace", namespace));
+            }
             if let Some(before) = &before {
                 conditions.push("seq < :before");
                 values.push((":before", before));
@@ -257,10 +263,11 @@ fn keep_output(connection: &Connection, seq: i64, output: &RunOutput) -> Result<
     Ok(())
 }
 
-fn seq_of(connection: &Connection, id: &str) -> Result<i64, StoreError> {
+/// The place of a run; one of another namespace is none.
+fn seq_of(connection: &Connection, id: &str, namespace: Option<&str>) -> Result<i64, StoreError> {
     connection
-        .prepare_cached("SELECT seq FROM runs WHERE id = ?1")?
-        .query_row(params![id], |row| row.get(0))
+        .prepare_cached("SELECT seq FROM runs WHERE id = ?1 AND namespace = coalesce(?2, namespace)")?
+        .query_row(params![id, namespace], |row| row.get(0))
         .optional()?
         .ok_or_else(|| StoreError::RunNotFound { id: id.to_owned() })
 }
@@ -301,6 +308,7 @@ fn run_row(row: &Row<'_>) -> Result<RunRow, StoreError> {
             Some(text) => serde_json::from_str(text)?,
             None => serde_json::Value::Null,
         },
+        namespace: row.get(25)?,
     })
 }
 

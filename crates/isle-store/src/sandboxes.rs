@@ -79,12 +79,17 @@ impl Store {
     }
 
     /// Forgets a sandbox and the variables of its name, and puts an audit row on record: all, or nothing.
-    pub fn wipe_sandbox_audited(&self, id: &str, name: &str, audit: &AuditEntry) -> Result<(), StoreError> {
+    pub fn wipe_sandbox_audited(
+        &self,
+        id: &str,
+        address: &str,
+        audit: &AuditEntry,
+    ) -> Result<(), StoreError> {
         self.write(|writer| {
             writer.transaction(|connection, draft| {
                 remove_failed_namesakes(connection, id)?;
                 remove(connection, id)?;
-                crate::variables::forget(connection, name)?;
+                crate::variables::forget(connection, address)?;
                 append(connection, draft, audit).map(drop)
             })
         })
@@ -95,7 +100,7 @@ impl Store {
         self.read(|connection| {
             let mut statement = connection.prepare_cached(
                 "SELECT id, name, kind, state, spec, fingerprint, anchor, containment, created_at_ms,
-                     last_used_ms
+                     last_used_ms, namespace
                  FROM sandboxes ORDER BY created_at_ms, id",
             )?;
             let mut rows = statement.query([])?;
@@ -111,7 +116,7 @@ impl Store {
 fn remove_failed_namesakes(connection: &Connection, id: &str) -> Result<(), StoreError> {
     let mut statement = connection.prepare_cached(
         "DELETE FROM sandboxes WHERE state = 'failed' AND id <> ?1
-         AND name = (SELECT name FROM sandboxes WHERE id = ?1)",
+         AND (namespace, name) = (SELECT namespace, name FROM sandboxes WHERE id = ?1)",
     )?;
     statement.execute(params![id])?;
     Ok(())
@@ -122,8 +127,8 @@ fn insert(connection: &Connection, row: &SandboxRow) -> Result<(), StoreError> {
     check_state(&row.state)?;
     let mut statement = connection.prepare_cached(
         "INSERT INTO sandboxes (id, name, kind, state, spec, fingerprint, anchor, containment,
-             created_at_ms, last_used_ms)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+             created_at_ms, last_used_ms, namespace)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
     )?;
     let inserted = statement.execute(params![
         row.id,
@@ -136,6 +141,7 @@ fn insert(connection: &Connection, row: &SandboxRow) -> Result<(), StoreError> {
         row.containment.to_string(),
         row.created_at_ms,
         row.last_used_ms,
+        row.namespace,
     ]);
     match inserted {
         Ok(_) => Ok(()),
@@ -207,6 +213,7 @@ fn sandbox(row: &Row<'_>) -> Result<SandboxRow, StoreError> {
         containment: json(7)?,
         created_at_ms: row.get(8)?,
         last_used_ms: row.get(9)?,
+        namespace: row.get(10)?,
     })
 }
 

@@ -12,7 +12,7 @@ use crate::files;
 pub(crate) const APPLICATION_ID: i32 = 0x4953_4c45;
 
 /// Position `n` leads from version `n` to `n + 1`. Never edit one that was released; add another.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6];
 
 // Every index is a page more to write for each run, so there is one only where a search would be long:
 // old runs are forgotten, so those that have not ended are found by looking at all, and what one sandbox
@@ -124,6 +124,35 @@ CREATE UNIQUE INDEX runs_open_job ON runs (sandbox_name, job)
     WHERE job IS NOT NULL AND state IN ('queued', 'running');
 ";
 
+// Whose a record is. Variables need no column: their sandbox is an address, which has the namespace in it
+// unless it is `default`. Audit rows of `default` say nothing, so that every older row keeps its hash.
+const V6: &str = "
+ALTER TABLE sandboxes ADD COLUMN namespace TEXT NOT NULL DEFAULT 'default';
+ALTER TABLE runs ADD COLUMN namespace TEXT NOT NULL DEFAULT 'default';
+ALTER TABLE audit ADD COLUMN namespace TEXT;
+DROP INDEX sandboxes_live_name;
+CREATE UNIQUE INDEX sandboxes_live_name ON sandboxes (namespace, name)
+    WHERE name IS NOT NULL AND state IN ('creating', 'running');
+DROP INDEX runs_job;
+CREATE INDEX runs_job ON runs (job, namespace, sandbox_name) WHERE job IS NOT NULL;
+DROP INDEX runs_open_job;
+CREATE UNIQUE INDEX runs_open_job ON runs (namespace, sandbox_name, job)
+    WHERE job IS NOT NULL AND state IN ('queued', 'running');
+
+CREATE TABLE namespaces (
+    name TEXT PRIMARY KEY,
+    created_at_ms INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE tokens (
+    id TEXT PRIMARY KEY,
+    namespace TEXT NOT NULL REFERENCES namespaces (name),
+    hash BLOB NOT NULL UNIQUE,
+    created_at_ms INTEGER NOT NULL,
+    last_used_ms INTEGER
+) STRICT, WITHOUT ROWID;
+";
+
 /// The newest version a list of migrations leads to.
 pub(crate) fn newest(migrations: &[&str]) -> u32 {
     u32::try_from(migrations.len()).unwrap_or(u32::MAX)
@@ -216,7 +245,7 @@ mod tests {
         assert!(table_has_new_column(&path));
 
         let backup = backup_path(&path, newest(MIGRATIONS));
-        assert_eq!(backup.file_name().unwrap(), "isle.db.v5.bak");
+        assert_eq!(backup.file_name().unwrap(), "isle.db.v6.bak");
         assert!(!table_has_new_column(&backup));
         let copy = Connection::open(&backup).unwrap();
         assert_eq!(version(&copy).unwrap(), newest(MIGRATIONS));

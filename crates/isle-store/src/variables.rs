@@ -1,4 +1,4 @@
-//! Variables of sandboxes: by name of the sandbox, so that they are for whichever sandbox has it. A
+//! Variables of sandboxes: by address of the sandbox, so that they are for whichever sandbox has it. A
 //! change and its audit row are one transaction.
 
 use rusqlite::{Connection, params};
@@ -10,7 +10,7 @@ use crate::store::Store;
 /// One variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VariableRow {
-    /// Name of the sandbox.
+    /// Address of the sandbox: its name, after its namespace and `@` unless that is `default`.
     pub sandbox: String,
     /// Name of the variable.
     pub name: String,

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 mod file;
 mod job;
 mod sync;
+mod token;
 
 pub(crate) use file::{FileArguments, FileCommand};
 pub(crate) use job::{
@@ -18,6 +19,7 @@ pub(crate) use sync::{
     PullArguments, PushArguments, StartArguments, StopArguments, SyncArguments, SyncCommand, SyncOptions,
     WatchArguments,
 };
+pub(crate) use token::{TokenArguments, TokenCommand};
 
 /// Sandboxes for AI agents.
 #[derive(Debug, Parser)]
@@ -86,6 +88,9 @@ pub(crate) struct Global {
     /// The daemon's socket
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
+    /// Work in this namespace; only the operator may choose
+    #[arg(long, global = true, value_name = "NAMESPACE")]
+    pub(crate) namespace: Option<String>,
     /// Read this file in place of the user's own settings
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -137,6 +142,8 @@ pub(crate) enum Command {
     Wait(WaitArguments),
     /// End runs or jobs
     Kill(KillArguments),
+    /// Make, list and revoke tokens of namespaces
+    Token(TokenArguments),
     /// List runs
     History(HistoryArguments),
     /// Show the audit log, or prove that nobody changed it
@@ -167,7 +174,7 @@ pub(crate) enum Command {
 /// Arguments of `isle mcp`.
 #[derive(Debug, Args)]
 pub(crate) struct McpArguments {
-    /// Sets of tools the client is shown: core, files, jobs, contexts, environment, or all
+    /// Sets of tools the client is shown: core, files, jobs, contexts, environment, admin, or all
     #[arg(long, value_name = "SET,SET")]
     pub(crate) toolsets: Option<String>,
 }

@@ -25,6 +25,8 @@ pub(crate) struct Places {
     pub(crate) socket: PathBuf,
     /// Whether the user chose the socket; then its directory is the user's affair too.
     pub(crate) socket_chosen: bool,
+    /// The namespace the user chose on the command line.
+    pub(crate) namespace: Option<String>,
 }
 
 impl Places {
@@ -60,7 +62,8 @@ impl Places {
             None => runtime_dir.join(format!("{name}.sock")),
         };
         let instance_dir = runtime_dir.join(name);
-        Ok(Self { state_dir, runtime_dir, instance_dir, socket, socket_chosen })
+        let namespace = global.namespace.clone();
+        Ok(Self { state_dir, runtime_dir, instance_dir, socket, socket_chosen, namespace })
     }
 
     /// The daemon's log.

@@ -34,6 +34,7 @@ use crate::run::Runs;
 pub use crate::run::{RunLimits, SecretNames};
 use crate::sandbox::{Fleet, Settings, offers};
 use crate::sync::Syncs;
+use crate::tenants::Tenants;
 use crate::values::{ByteSize, GuestPath, RunId, RunOrJob, SandboxName, Span};
 use crate::variables::Variables;
 use crate::watch::{FileUpdate, Watches};
@@ -112,6 +113,7 @@ pub(crate) struct Inner {
     pub(crate) fleet: Fleet,
     pub(crate) runs: Runs,
     pub(crate) variables: Variables,
+    pub(crate) tenants: Tenants,
     pub(crate) admission: Admission,
     pub(crate) watches: Watches,
     pub(crate) syncs: Syncs,
@@ -269,6 +271,7 @@ impl Engine {
             fleet: Fleet::default(),
             runs: Runs::default(),
             variables: Variables::default(),
+            tenants: Tenants::default(),
             admission: Admission::new(capacity),
             watches: Watches::default(),
             syncs: Syncs::default(),
@@ -279,6 +282,7 @@ impl Engine {
             registry: Registry::standard(),
             stopping: AtomicBool::new(false),
         });
+        inner.load_tenants()?;
         inner.load_variables()?;
         inner.recover().await?;
         inner.keep_house();
@@ -321,13 +325,19 @@ impl Engine {
     }
 
     /// The id of a run that is named by it or by its job.
-    pub fn find_run(&self, which: &RunOrJob) -> Result<RunId> {
-        self.inner.find_run(which)
+    pub fn find_run(&self, context: &CallContext, which: &RunOrJob) -> Result<RunId> {
+        self.inner.find_run(context, which)
     }
 
     /// Follows a run.
-    pub fn follow(&self, run: &RunId, from: FollowFrom) -> Result<BoxStream<'static, RunEvent>> {
-        self.inner.follow(run, from)
+    pub fn follow(
+        &self,
+        context: &CallContext,
+        run: &RunId,
+        from: FollowFrom,
+    ) -> Result<BoxStream<'static, RunEvent>> {
+        let run = self.inner.find_run(context, &RunOrJob::Run(run.clone()))?;
+        self.inner.follow(&run, from)
     }
 
     /// Reads a file as a stream.

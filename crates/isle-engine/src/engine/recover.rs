@@ -17,12 +17,12 @@ use crate::agent::ExecInput;
 use crate::backend::{Backend, Found, Keep, SandboxSpec};
 use crate::error::{Error, Result};
 use crate::failpoint;
-use crate::journal::{Actor, Audit, store_error};
+use crate::journal::{Actor, Audit, namespace_of, store_error};
 use crate::ops::shapes::CommandRecord;
 use crate::pipeline::Validated;
 use crate::run::{CommandText, Job, Run, RunKind};
 use crate::sandbox::{Made, Origin, Sandbox, SandboxState, Settings, StoredSpec, fingerprint};
-use crate::values::{RunId, SandboxId, SandboxName};
+use crate::values::{Address, RunId, SandboxId, SandboxName};
 
 /// Sandboxes looked at side by side.
 const AT_ONCE: usize = 16;
@@ -35,6 +35,9 @@ impl Inner {
     pub(super) async fn recover(self: &Arc<Self>) -> Result<()> {
         let mut rows = self.journal.store().sandboxes().map_err(store_error)?;
         self.forget_replaced(&mut rows);
+        for row in &rows {
+            self.found_namespace(&namespace_of(&row.namespace));
+        }
         let mut unfinished: HashMap<String, Vec<RunRow>> = HashMap::new();
         for run in self.journal.store().unfinished_runs().map_err(store_error)? {
             unfinished.entry(run.sandbox_id.clone()).or_default().push(run);
@@ -76,18 +79,24 @@ impl Inner {
     fn forget_replaced(&self, rows: &mut Vec<SandboxRow>) {
         let in_state =
             |row: &SandboxRow, state: SandboxState| row.state == state.as_str() && row.name.is_some();
-        let failed: HashSet<Option<String>> = rows
+        let failed: HashSet<(String, Option<String>)> = rows
             .iter()
             .filter(|row| in_state(row, SandboxState::Failed))
-            .map(|row| row.name.clone())
+            .map(|row| (row.namespace.clone(), row.name.clone()))
             .collect();
-        let replaced: HashSet<Option<String>> = rows
+        let replaced: HashSet<(String, Option<String>)> = rows
             .iter()
-            .filter(|row| in_state(row, SandboxState::Running) && failed.contains(&row.name))
+            .filter(|row| {
+                in_state(row, SandboxState::Running)
+                    && failed.contains(&(row.namespace.clone(), row.name.clone()))
+            })
             .filter(|row| self.journal.store().forget_replaced(&row.id).is_ok())
-            .map(|row| row.name.clone())
+            .map(|row| (row.namespace.clone(), row.name.clone()))
             .collect();
-        rows.retain(|row| !in_state(row, SandboxState::Failed) || !replaced.contains(&row.name));
+        rows.retain(|row| {
+            !in_state(row, SandboxState::Failed)
+                || !replaced.contains(&(row.namespace.clone(), row.name.clone()))
+        });
     }
 
     /// Takes one sandbox over, or ends it. Returns its id when something of it must stay.
@@ -132,7 +141,8 @@ impl Inner {
         }
         let Some(Ok(name)) = row.name.as_deref().map(str::parse::<SandboxName>) else { return };
         if let Ok((backend, stored)) = self.backend_of(row) {
-            let sandbox = Sandbox::new(id.clone(), name, stored, backend, row.created_at_ms);
+            let address = Address::new(namespace_of(&row.namespace), name);
+            let sandbox = Sandbox::new(id.clone(), address, stored, backend, row.created_at_ms);
             sandbox.set_state(SandboxState::Destroying);
             self.fleet.put(Arc::new(sandbox));
         }
@@ -180,9 +190,10 @@ impl Inner {
     ) -> Result<Option<SandboxId>> {
         let (backend, stored) = self.backend_of(row)?;
         let name: SandboxName = row.name.as_deref().unwrap_or(&row.id).parse()?;
+        let address = Address::new(namespace_of(&row.namespace), name.clone());
         let incarnation = || {
-            let (id, name) = (id.clone(), name.clone());
-            Arc::new(Sandbox::new(id, name, stored.clone(), Arc::clone(&backend), row.created_at_ms))
+            let (id, address) = (id.clone(), address.clone());
+            Arc::new(Sandbox::new(id, address, stored.clone(), Arc::clone(&backend), row.created_at_ms))
         };
         let reached = if row.state == SandboxState::Failed.as_str() {
             None
@@ -275,6 +286,7 @@ impl Inner {
         let stored = StoredSpec { origin: Origin::Explicit, backend: backend.name().to_owned(), spec };
         let incarnation = || {
             let (id, name) = (id.clone(), name.clone());
+            // A volume is called as its sandbox is, namespace included.
             Arc::new(Sandbox::new(id, name, stored.clone(), Arc::clone(backend), wall_clock_ms()))
         };
         let (sandbox, anchor) = match self.reach(&incarnation, &serde_json::Value::Null).await {
@@ -299,6 +311,7 @@ impl Inner {
         }
         isle_fail::pass(Point::RecoverAdopted);
         sandbox.set_state(SandboxState::Running);
+        self.found_namespace(&sandbox.namespace);
         self.fleet.put(Arc::clone(&sandbox));
         self.take_over_runs(&sandbox, &[]).await;
         tracing::warn!(sandbox = %name, "took a sandbox over whose record was lost");
@@ -308,7 +321,7 @@ impl Inner {
     /// A sandbox made from the configuration follows it: it is made anew when nothing runs in it.
     fn note_drift(&self, sandbox: &Sandbox) -> Result<()> {
         if sandbox.origin == Origin::Defaults {
-            let now = Settings::default().spec(&self.config, Some(sandbox.name.clone()))?;
+            let now = Settings::default().spec(&self.config, Some(sandbox.address()))?;
             if fingerprint(&now) != sandbox.fingerprint {
                 sandbox.set_drifted();
             }

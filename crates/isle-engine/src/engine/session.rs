@@ -135,7 +135,7 @@ impl Inner {
         window: Option<TerminalSize>,
     ) -> Result<Session> {
         self.refuse_when_stopping()?;
-        let id = self.find_run(which)?;
+        let id = self.find_run(context, which)?;
         let run = match self.runs.get(&id) {
             Some(run) if !run.state().is_final() => run,
             _ => return Err(finished(id.as_str(), self.snapshot(&id)?.state.as_str())),

@@ -284,7 +284,7 @@ impl Inner {
     ) -> Result<Arc<Run>> {
         let manager = chosen.manager;
         let known = match &place {
-            Place::Named { name, .. } => self.variables.of(name),
+            Place::Named { name, .. } => self.variables.of(&context.address(name)),
             Place::OneShot { .. } | Place::Held { .. } => Default::default(),
         };
         let mut env: Vec<(String, String)> = manager

@@ -70,8 +70,9 @@ impl Operation for Audit {
     const TOOLSET: Toolset = Toolset::None;
     const EFFECT: Effect = Effect::Reads;
 
-    async fn call(engine: Engine, _: CallContext, input: Input) -> Result<Output> {
+    async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
         let filter = AuditFilter {
+            namespace: Some(context.namespace.to_string()),
             action: input.action,
             sandbox: input.sandbox.map(|name| name.to_string()),
             limit: input.limit.unwrap_or(100),

@@ -39,7 +39,8 @@ impl Operation for AuditVerify {
     const TOOLSET: Toolset = Toolset::None;
     const EFFECT: Effect = Effect::Reads;
 
-    async fn call(engine: Engine, _: CallContext, _: Input) -> Result<Output> {
+    async fn call(engine: Engine, context: CallContext, _: Input) -> Result<Output> {
+        context.operator_only("checking the audit chain of all namespaces")?;
         let store = engine.inner.journal.store().clone();
         // Reads the whole chain: nobody else should wait for that.
         let verdict = tokio::task::spawn_blocking(move || store.verify_audit())

@@ -64,9 +64,9 @@ pub(super) struct Done {
     context: ContextName,
 }
 
-fn sandbox_of(engine: &Engine, name: Option<SandboxName>) -> Result<Arc<Sandbox>> {
-    let name = super::inputs::sandbox_or_default(name);
-    engine.inner.fleet.get(&name).ok_or_else(|| engine.inner.no_such_sandbox(&name))
+fn sandbox_of(engine: &Engine, context: &CallContext, name: Option<SandboxName>) -> Result<Arc<Sandbox>> {
+    let address = context.address(&super::inputs::sandbox_or_default(name));
+    engine.inner.fleet.get(&address).ok_or_else(|| engine.inner.no_such_sandbox(&address))
 }
 
 async fn act(
@@ -76,7 +76,7 @@ async fn act(
     action: ContextAction,
     name: &str,
 ) -> Result<Done> {
-    let sandbox = sandbox_of(engine, input.sandbox)?;
+    let sandbox = sandbox_of(engine, context, input.sandbox)?;
     sandbox.agent()?.act_on_context(&input.context, action).await?;
     let detail = json!({ "context": input.context });
     let audit = Audit::files(context, name, &sandbox, detail);
@@ -97,8 +97,8 @@ impl Operation for ListContexts {
     const TOOLSET: Toolset = Toolset::Contexts;
     const EFFECT: Effect = Effect::Reads;
 
-    async fn call(engine: Engine, _: CallContext, input: SandboxInput) -> Result<Contexts> {
-        let sandbox = sandbox_of(&engine, input.sandbox)?;
+    async fn call(engine: Engine, context: CallContext, input: SandboxInput) -> Result<Contexts> {
+        let sandbox = sandbox_of(&engine, &context, input.sandbox)?;
         let contexts = sandbox.agent()?.contexts().await?;
         let shape = |entry: isle_wire::ContextEntry| ContextShape {
             language: match entry.language {

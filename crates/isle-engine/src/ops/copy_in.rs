@@ -44,6 +44,7 @@ impl Operation for CopyIn {
     const EFFECT: Effect = Effect::Changes;
 
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
+        context.operator_only("copying from the host's own directories")?;
         let from = HostRoots::new(&engine.inner.config.host_roots).find(&input.host_path)?;
         // Looked at before a sandbox is made for nothing.
         from.open()?;

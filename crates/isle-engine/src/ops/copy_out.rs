@@ -45,6 +45,7 @@ impl Operation for CopyOut {
     const EFFECT: Effect = Effect::Changes;
 
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
+        context.operator_only("copying to the host's own directories")?;
         let to = HostRoots::new(&engine.inner.config.host_roots).find(&input.host_path)?;
         let sandbox = engine.inner.looked_at(&context, &sandbox_or_default(input.sandbox)).await?;
         let user = input.user.unwrap_or_default().into();

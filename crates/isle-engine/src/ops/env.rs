@@ -78,18 +78,19 @@ impl Operation for Env {
         let change = change(input.action, input.variables, input.names)?;
         let names = change.set.iter().map(|(name, _)| name.as_str());
         let warnings = inner.config.secret_names.judge(names)?.into_iter().collect();
-        let known = inner.fleet.get(&sandbox).is_some() || !inner.variables.of(&sandbox).is_empty();
+        let address = context.address(&sandbox);
+        let known = inner.fleet.get(&address).is_some() || !inner.variables.of(&address).is_empty();
         match input.action {
             // As with files: what is put into a sandbox makes it.
             Action::Set => drop(inner.ensure(&context, &sandbox).await?),
             Action::Unset | Action::List if known || sandbox == SandboxName::default_sandbox() => {}
-            Action::Unset | Action::List => return Err(inner.no_such_sandbox(&sandbox)),
+            Action::Unset | Action::List => return Err(inner.no_such_sandbox(&address)),
         }
         let changed = match input.action {
             Action::Set | Action::Unset => inner.change_variables(&context, &sandbox, &change)?,
             Action::List => Vec::new(),
         };
-        let all = inner.variables.of(&sandbox);
+        let all = inner.variables.of(&address);
         let variables = all.iter().map(|(name, value)| {
             let secret = looks_secret(name);
             let shown = input.action == Action::List && !secret;

@@ -63,9 +63,9 @@ impl Operation for Health {
     const TOOLSET: Toolset = Toolset::None;
     const EFFECT: Effect = Effect::Reads;
 
-    async fn call(engine: Engine, _: CallContext, _: Input) -> Result<Output> {
+    async fn call(engine: Engine, context: CallContext, _: Input) -> Result<Output> {
         let inner = &engine.inner;
-        let named = inner.fleet.named();
+        let named = inner.fleet.named_in(&context.namespace);
         let (running, waiting) = inner.admission.load();
         let tiers = crate::read(&inner.offers)
             .iter()
@@ -89,7 +89,7 @@ impl Operation for Health {
             uptime_seconds: inner.started.elapsed().as_secs(),
             sandboxes: named.len(),
             failed_sandboxes: named.iter().filter(|sandbox| sandbox.state() == SandboxState::Failed).count(),
-            one_shots: inner.fleet.one_shots(),
+            one_shots: inner.fleet.one_shots_in(&context.namespace),
             running,
             waiting,
             tiers,

@@ -90,6 +90,7 @@ impl Operation for History {
             return Err(Error::new(Code::InvalidArgument, "limit is out of range").next("choose 1 to 1000"));
         }
         let filter = RunFilter {
+            namespace: Some(context.namespace.to_string()),
             sandbox: input.sandbox.map(|name| name.to_string()),
             state: input.state.map(|state| state.as_str().to_owned()),
             kind: None,

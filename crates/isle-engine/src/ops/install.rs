@@ -72,7 +72,7 @@ impl Operation for Install {
             timeout: input.timeout,
         };
         // Before a sandbox is made for it.
-        wanted.check(&inner.image_of(&name))?;
+        wanted.check(&inner.image_of(&context.address(&name)))?;
         let sandbox = inner.ensure(&context, &name).await?;
         let chosen = wanted.choose(&sandbox).await?;
         let run = inner.start_install(&context, named_place(Some(name.clone())), &chosen).await?;

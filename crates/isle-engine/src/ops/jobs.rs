@@ -178,12 +178,13 @@ impl Operation for ListJobs {
     const TOOLSET: Toolset = Toolset::Jobs;
     const EFFECT: Effect = Effect::Reads;
 
-    async fn call(engine: Engine, _: CallContext, input: ListInput) -> Result<Jobs> {
+    async fn call(engine: Engine, context: CallContext, input: ListInput) -> Result<Jobs> {
         let limit = input.limit.unwrap_or(50);
         if !(1..=500).contains(&limit) {
             return Err(Error::new(Code::InvalidArgument, "limit is out of range").next("choose 1 to 500"));
         }
         let filter = RunFilter {
+            namespace: Some(context.namespace.to_string()),
             sandbox: input.sandbox.map(|name| name.to_string()),
             state: input.state.map(|state| state.as_str().to_owned()),
             kind: Some(RunKind::Job.as_str().to_owned()),
@@ -258,7 +259,7 @@ impl Operation for WriteJob {
                 .next("write it in smaller pieces, or put it into a file with write_files"));
         }
         let inner = &engine.inner;
-        let run_id = inner.find_run(&input.run_id)?;
+        let run_id = inner.find_run(&context, &input.run_id)?;
         let Some(run) = inner.runs.get(&run_id) else {
             let stored = inner.snapshot(&run_id)?;
             return Err(crate::run::finished(run_id.as_str(), stored.state.as_str()));

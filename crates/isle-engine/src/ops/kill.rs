@@ -70,7 +70,7 @@ impl Operation for Kill {
                     .next("force always means KILL; give one of the two"));
             }
         };
-        let run_id = engine.inner.find_run(&input.run_id)?;
+        let run_id = engine.inner.find_run(&context, &input.run_id)?;
         let Some(run) = engine.inner.runs.get(&run_id) else {
             let stored = engine.inner.snapshot(&run_id)?;
             return Err(finished(run_id.as_str(), stored.state.as_str()));

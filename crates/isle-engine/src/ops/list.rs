@@ -69,8 +69,10 @@ impl Operation for List {
     const TOOLSET: Toolset = Toolset::None;
     const EFFECT: Effect = Effect::Reads;
 
-    async fn call(engine: Engine, _: CallContext, _: Input) -> Result<Output> {
-        let sandboxes = engine.inner.fleet.named().iter().map(|sandbox| SandboxBrief::of(sandbox)).collect();
-        Ok(Output { sandboxes, one_shots: engine.inner.fleet.one_shots() })
+    async fn call(engine: Engine, context: CallContext, _: Input) -> Result<Output> {
+        let fleet = &engine.inner.fleet;
+        let sandboxes =
+            fleet.named_in(&context.namespace).iter().map(|sandbox| SandboxBrief::of(sandbox)).collect();
+        Ok(Output { sandboxes, one_shots: fleet.one_shots_in(&context.namespace) })
     }
 }

@@ -99,7 +99,7 @@ impl Operation for Logs {
             (None, true) => StreamChoice::Stdout,
             (None, false) => StreamChoice::Both,
         };
-        let run_id = engine.inner.find_run(&input.run_id)?;
+        let run_id = engine.inner.find_run(&context, &input.run_id)?;
         if let Some(wait) = input.wait {
             let Some(offset) = input.offset else {
                 return Err(Error::new(Code::InvalidArgument, "wait is given without offset")

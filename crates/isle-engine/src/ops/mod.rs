@@ -50,6 +50,7 @@ mod status;
 mod sync;
 mod times;
 pub(crate) use times::timestamp;
+mod tokens;
 mod toolsets;
 mod validate;
 mod wait;
@@ -285,6 +286,9 @@ fn standard() -> Vec<Entry> {
         Entry::of::<remove_file::RemoveFile>(),
         Entry::of::<audit::Audit>(),
         Entry::of::<audit_verify::AuditVerify>(),
+        Entry::of::<tokens::CreateToken>(),
+        Entry::of::<tokens::ListTokens>(),
+        Entry::of::<tokens::RevokeToken>(),
         Entry::of::<runtimes::Runtimes>(),
         Entry::of::<health::Health>(),
     ]

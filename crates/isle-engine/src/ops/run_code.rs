@@ -59,7 +59,7 @@ impl Operation for RunCode {
         if let Some(packages) = input.packages.filter(|packages| !packages.is_empty()) {
             let language = language_of(input.language.as_deref(), &source)?;
             let name = sandbox_or_default(input.sandbox.clone());
-            let image = engine.inner.image_of(&name);
+            let image = engine.inner.image_of(&context.address(&name));
             let chosen = Wanted::for_language(language, packages)?.for_image(&image)?;
             engine.inner.install_before(&context, named_place(Some(name)), &chosen).await?;
         }

@@ -76,14 +76,15 @@ impl Operation for Status {
     const TOOLSET: Toolset = Toolset::Core;
     const EFFECT: Effect = Effect::Reads;
 
-    async fn call(engine: Engine, _: CallContext, input: Input) -> Result<Output> {
+    async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
         let inner = &engine.inner;
         let Some(name) = input.sandbox else {
-            let all = inner.fleet.named();
+            let all = inner.fleet.named_in(&context.namespace);
             let sandboxes = all.iter().take(GLANCE).map(|sandbox| SandboxBrief::of(sandbox)).collect();
             return Ok(Output { sandboxes, total: all.len(), detail: None });
         };
-        let sandbox = inner.fleet.get(&name).ok_or_else(|| inner.no_such_sandbox(&name))?;
+        let address = context.address(&name);
+        let sandbox = inner.fleet.get(&address).ok_or_else(|| inner.no_such_sandbox(&address))?;
         // A sandbox that died uses nothing that could be asked for.
         let usage = sandbox.backend.usage(&sandbox.id).await.unwrap_or_default();
         let runs = inner
@@ -109,7 +110,7 @@ impl Operation for Status {
                 fix: guarantee.fix.clone(),
             })
             .collect();
-        let syncs = inner.syncs.of(&name);
+        let syncs = inner.syncs.of(&address);
         let detail = Detail { limits: sandbox.spec.limits.clone(), usage, runs, syncs, containment };
         Ok(Output { sandboxes: vec![SandboxBrief::of(&sandbox)], total: 1, detail: Some(detail) })
     }

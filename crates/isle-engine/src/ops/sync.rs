@@ -60,6 +60,7 @@ impl Operation for SyncStart {
             )
             .next("give at most 1000, or put them into a .gitignore file"));
         }
+        context.operator_only("copying from the host's own directories")?;
         let host = HostRoots::new(&engine.inner.config.host_roots).find(&input.host_path)?;
         // Looked at before a sandbox is made for nothing.
         host.open()?;
@@ -86,7 +87,7 @@ impl Operation for SyncStart {
         };
         if let Err(error) = started.await {
             // What could not be recorded does not go on unseen.
-            engine.inner.syncs.stop(&shape.sync).await.ok();
+            engine.inner.syncs.stop(&sandbox.namespace, &shape.sync).await.ok();
             return Err(error);
         }
         isle_fail::pass(Point::SyncAudited);
@@ -114,7 +115,7 @@ impl Operation for SyncStop {
     const EFFECT: Effect = Effect::Idempotent;
 
     async fn call(engine: Engine, context: CallContext, input: StopInput) -> Result<SyncShape> {
-        let (sandbox, shape) = engine.inner.syncs.stop(&input.sync).await?;
+        let (sandbox, shape) = engine.inner.syncs.stop(&context.namespace, &input.sync).await?;
         let detail = json!({
             "sync": shape.sync, "files": shape.files_sent, "bytes": shape.bytes_sent, "removed": shape.removed,
         });
@@ -147,7 +148,7 @@ impl Operation for SyncList {
     const TOOLSET: Toolset = Toolset::Files;
     const EFFECT: Effect = Effect::Reads;
 
-    async fn call(engine: Engine, _: CallContext, _: ListInput) -> Result<ListOutput> {
-        Ok(ListOutput { syncs: engine.inner.syncs.list() })
+    async fn call(engine: Engine, context: CallContext, _: ListInput) -> Result<ListOutput> {
+        Ok(ListOutput { syncs: engine.inner.syncs.list(&context.namespace) })
     }
 }

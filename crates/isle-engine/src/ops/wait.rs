@@ -41,7 +41,7 @@ impl Operation for Wait {
             return Err(Error::new(Code::InvalidArgument, format!("{timeout} is longer than {LONGEST}"))
                 .next("wait at most 300s; call again while the run goes on"));
         }
-        let run_id = engine.inner.find_run(&input.run_id)?;
+        let run_id = engine.inner.find_run(&context, &input.run_id)?;
         if let Some(run) = engine.inner.runs.get(&run_id) {
             run.wait(&context, timeout.0, OnCancel::Leave).await?;
         }

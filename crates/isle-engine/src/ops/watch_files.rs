@@ -84,7 +84,8 @@ impl Operation for WatchFiles {
             }
         };
         // A sandbox that died is not built anew to say that nothing happened in it.
-        let sandbox = inner.fleet.get(&name).ok_or_else(|| inner.no_such_sandbox(&name))?;
+        let address = context.address(&name);
+        let sandbox = inner.fleet.get(&address).ok_or_else(|| inner.no_such_sandbox(&address))?;
         let page = if context.door == Door::Mcp { PAGE_OF_A_MODEL } else { PAGE };
         let seeing = inner.seen_since(&sandbox.id, cursor, wait.0, page);
         let seen = tokio::select! {

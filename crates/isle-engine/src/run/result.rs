@@ -188,13 +188,22 @@ fn stored_snapshot(id: &RunId, row: RunRow, stdout: KeptOutput, stderr: KeptOutp
 }
 
 impl Inner {
-    /// The id of a run that is named by it or by its job.
-    pub(crate) fn find_run(&self, which: &RunOrJob) -> Result<RunId> {
+    /// The id of a run of the caller's namespace that is named by it or by its job. Every id that comes
+    /// from outside comes through here: one of another namespace is none.
+    pub(crate) fn find_run(&self, context: &CallContext, which: &RunOrJob) -> Result<RunId> {
         let (sandbox, job) = match which {
-            RunOrJob::Run(id) => return Ok(id.clone()),
+            RunOrJob::Run(id) => {
+                let known = match self.runs.get(id) {
+                    Some(run) => run.sandbox.namespace == context.namespace,
+                    None => {
+                        self.journal.run(id)?.is_some_and(|row| row.namespace == context.namespace.as_str())
+                    }
+                };
+                return if known { Ok(id.clone()) } else { Err(no_such_run(id)) };
+            }
             RunOrJob::Job { sandbox, job } => (sandbox, job),
         };
-        let named = self.journal.jobs_named(job)?;
+        let named = self.journal.jobs_named(&context.namespace, job)?;
         if let Some((_, id)) = named.iter().find(|(name, _)| name == sandbox.as_str()) {
             return id.parse();
         }

@@ -71,7 +71,7 @@ impl Inner {
         let run = Arc::new(run);
         let variables = match &plan.program {
             Program::Tool { variables: false, .. } => Set::default(),
-            _ => self.variables.of(run.sandbox_name()),
+            _ => self.variables.of(&run.sandbox.address()),
         };
         let own = variables.iter().map(|(name, value)| (name.clone(), value.clone()));
         let env: Vec<(String, String)> = own.chain(plan.env.iter().cloned()).collect();
@@ -148,7 +148,9 @@ impl Inner {
                 }
             }
             Place::OneShot { settings, files, keep } => {
-                let guard = Arc::new(self.make_one_shot(settings.spec(&self.config, None)?).await?);
+                let guard = Arc::new(
+                    self.make_one_shot(&context.namespace, settings.spec(&self.config, None)?).await?,
+                );
                 if let Some(keep) = keep {
                     // Its maker is the only one who fills it.
                     keep.set(Arc::clone(&guard)).ok();

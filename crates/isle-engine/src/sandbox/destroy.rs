@@ -11,7 +11,7 @@ use crate::error::{Code, Error, Result};
 use crate::failpoint;
 use crate::journal::{Actor, Audit};
 use crate::run::Ending;
-use crate::values::SandboxName;
+use crate::values::{Address, SandboxName};
 
 impl Inner {
     /// Destroys the sandbox of that name.
@@ -21,18 +21,19 @@ impl Inner {
         name: &SandboxName,
         keep: Keep,
     ) -> Result<()> {
-        if self.fleet.get(name).is_none() {
+        let address = context.address(name);
+        if self.fleet.get(&address).is_none() {
             return match keep {
-                Keep::Workspace | Keep::WhatWasBefore => Err(self.no_such_sandbox(name)),
-                Keep::Nothing => self.wipe(context, name).await,
+                Keep::Workspace | Keep::WhatWasBefore => Err(self.no_such_sandbox(&address)),
+                Keep::Nothing => self.wipe(context, &address).await,
             };
         }
         // In a task of its own: what was begun is finished even when the caller goes away.
-        let (inner, name, actor) = (Arc::clone(self), name.clone(), Actor::of(context));
+        let (inner, actor) = (Arc::clone(self), Actor::of(context));
         let ending = self.tasks.spawn(async move {
-            let gate = inner.fleet.gate(&name);
+            let gate = inner.fleet.gate(&address);
             let _held = gate.lock().await;
-            let Some(sandbox) = inner.fleet.get(&name) else {
+            let Some(sandbox) = inner.fleet.get(&address) else {
                 // Another call destroyed it while this one waited: it is gone, as was wanted.
                 return Ok(());
             };
@@ -50,27 +51,27 @@ impl Inner {
     }
 
     /// Removes the workspace that a destroyed sandbox left.
-    async fn wipe(self: &Arc<Self>, context: &CallContext, name: &SandboxName) -> Result<()> {
-        let gate = self.fleet.gate(name);
+    async fn wipe(self: &Arc<Self>, context: &CallContext, address: &Address) -> Result<()> {
+        let gate = self.fleet.gate(address);
         let _held = gate.lock().await;
-        if self.fleet.get(name).is_some() {
-            return Err(Error::new(Code::Busy, format!("{name} is being made at this moment"))
+        if self.fleet.get(address).is_some() {
+            return Err(Error::new(Code::Busy, format!("{} is being made at this moment", address.name))
                 .next("destroy it again: it exists now"));
         }
         // A wipe that was cut short may have left nothing else.
-        let mut wiped = !self.variables.of(name).is_empty();
+        let mut wiped = !self.variables.of(address).is_empty();
         for backend in &self.backends {
-            wiped |= backend.wipe(name).await?;
+            wiped |= backend.wipe(address).await?;
         }
         if !wiped {
-            return Err(self.no_such_sandbox(name));
+            return Err(self.no_such_sandbox(address));
         }
         failpoint(Point::WipeRemoved)?;
         let _held = self.variables.hold();
         self.journal
-            .forget_variables(name, &Audit::workspace(context, "wipe_workspace", name))
+            .forget_variables(address, &Audit::workspace(context, "wipe_workspace", &address.name))
             .map_err(|error| error.unrecorded("the workspace was wiped"))?;
-        self.variables.forget(name);
+        self.variables.forget(address);
         Ok(())
     }
 }

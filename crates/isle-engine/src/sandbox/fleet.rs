@@ -1,41 +1,41 @@
-//! Where sandboxes are kept: named ones by name, one-shots by id. Finding an existing one takes a
+//! Where sandboxes are kept: named ones by address, one-shots by id. Finding an existing one takes a
 //! shared lock for the length of a hash look-up and nothing else.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, RwLock, Weak};
 
 use super::{OneShotShared, Programs, Sandbox};
-use crate::values::{SandboxId, SandboxName};
+use crate::values::{Address, Namespace, SandboxId};
 
 /// All sandboxes of an engine.
 #[derive(Debug, Default)]
 pub(crate) struct Fleet {
-    named: RwLock<HashMap<SandboxName, Arc<Sandbox>>>,
+    named: RwLock<HashMap<Address, Arc<Sandbox>>>,
     one_shots: Mutex<HashMap<SandboxId, Arc<Sandbox>>>,
-    gates: Mutex<HashMap<SandboxName, Weak<tokio::sync::Mutex<()>>>>,
+    gates: Mutex<HashMap<Address, Weak<tokio::sync::Mutex<()>>>>,
     images: OneShotShared,
 }
 
 impl Fleet {
-    /// The sandbox of that name, in whatever state.
-    pub(crate) fn get(&self, name: &SandboxName) -> Option<Arc<Sandbox>> {
-        crate::read(&self.named).get(name).cloned()
+    /// The sandbox of that address, in whatever state.
+    pub(crate) fn get(&self, address: &Address) -> Option<Arc<Sandbox>> {
+        crate::read(&self.named).get(address).cloned()
     }
 
     pub(crate) fn put(&self, sandbox: Arc<Sandbox>) {
-        crate::write(&self.named).insert(sandbox.name.clone(), sandbox);
+        crate::write(&self.named).insert(sandbox.address(), sandbox);
     }
 
     /// The same, unless the name is taken.
     pub(crate) fn put_unless_there(&self, sandbox: Arc<Sandbox>) {
-        crate::write(&self.named).entry(sandbox.name.clone()).or_insert(sandbox);
+        crate::write(&self.named).entry(sandbox.address()).or_insert(sandbox);
     }
 
     /// Removes it, unless another incarnation has taken the name.
     pub(crate) fn take_out(&self, sandbox: &Sandbox) {
         let mut named = crate::write(&self.named);
-        if named.get(&sandbox.name).is_some_and(|present| present.id == sandbox.id) {
-            named.remove(&sandbox.name);
+        if named.get(&sandbox.address()).is_some_and(|present| present.id == sandbox.id) {
+            named.remove(&sandbox.address());
         }
     }
 
@@ -47,16 +47,23 @@ impl Fleet {
         crate::lock(&self.one_shots).remove(id);
     }
 
-    /// Named sandboxes, by name.
-    pub(crate) fn named(&self) -> Vec<Arc<Sandbox>> {
-        let mut all: Vec<_> = crate::read(&self.named).values().cloned().collect();
-        all.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+    /// Named sandboxes of a namespace, by name.
+    pub(crate) fn named_in(&self, namespace: &Namespace) -> Vec<Arc<Sandbox>> {
+        let mut all = self.named();
+        all.retain(|sandbox| sandbox.namespace == *namespace);
         all
     }
 
-    /// How many one-shots exist now.
-    pub(crate) fn one_shots(&self) -> usize {
-        crate::lock(&self.one_shots).len()
+    /// Named sandboxes of all namespaces, by address.
+    pub(crate) fn named(&self) -> Vec<Arc<Sandbox>> {
+        let mut all: Vec<_> = crate::read(&self.named).values().cloned().collect();
+        all.sort_unstable_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
+        all
+    }
+
+    /// How many one-shots of a namespace exist now.
+    pub(crate) fn one_shots_in(&self, namespace: &Namespace) -> usize {
+        crate::lock(&self.one_shots).values().filter(|sandbox| sandbox.namespace == *namespace).count()
     }
 
     /// What is known of the programs in an image, shared by the one-shots made from it.
@@ -64,15 +71,15 @@ impl Fleet {
         self.images.programs_of(backend, image)
     }
 
-    /// The gate of a name: whoever makes or ends the sandbox of that name holds it.
-    pub(crate) fn gate(&self, name: &SandboxName) -> Arc<tokio::sync::Mutex<()>> {
+    /// The gate of an address: whoever makes or ends the sandbox there holds it.
+    pub(crate) fn gate(&self, address: &Address) -> Arc<tokio::sync::Mutex<()>> {
         let mut gates = crate::lock(&self.gates);
-        if let Some(gate) = gates.get(name).and_then(Weak::upgrade) {
+        if let Some(gate) = gates.get(address).and_then(Weak::upgrade) {
             return gate;
         }
         gates.retain(|_, gate| gate.strong_count() > 0);
         let gate = Arc::default();
-        gates.insert(name.clone(), Arc::downgrade(&gate));
+        gates.insert(address.clone(), Arc::downgrade(&gate));
         gate
     }
 }

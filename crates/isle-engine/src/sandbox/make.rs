@@ -16,7 +16,7 @@ use crate::error::{Code, Error, Result};
 use crate::failpoint;
 use crate::journal::{Actor, Audit};
 use crate::run::Ending;
-use crate::values::{ByteSize, SandboxId, SandboxName};
+use crate::values::{Address, ByteSize, SandboxId, SandboxName};
 
 /// When the sandbox one connects to was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// The spec they make, checked.
-    pub(crate) fn spec(&self, config: &EngineConfig, volume: Option<SandboxName>) -> Result<SandboxSpec> {
+    pub(crate) fn spec(&self, config: &EngineConfig, volume: Option<Address>) -> Result<SandboxSpec> {
         let limits = Limits {
             memory: self.memory.unwrap_or(config.limits.memory),
             cpus: self.cpus.unwrap_or(config.limits.cpus),
@@ -85,7 +85,7 @@ impl Inner {
         context: &CallContext,
         name: &SandboxName,
     ) -> Result<Arc<Sandbox>> {
-        if let Some(sandbox) = self.fleet.get(name).filter(|sandbox| sandbox.is_usable()) {
+        if let Some(sandbox) = self.fleet.get(&context.address(name)).filter(|sandbox| sandbox.is_usable()) {
             return Ok(sandbox);
         }
         self.make_named(context, name, None).await
@@ -99,11 +99,12 @@ impl Inner {
         allow_downgrade: bool,
     ) -> Result<Arc<Sandbox>> {
         // What exists, or died and is built anew, keeps the settings it was made with.
-        if !allow_downgrade || self.config.allow_downgrade || self.fleet.get(name).is_some() {
+        if !allow_downgrade || self.config.allow_downgrade || self.fleet.get(&context.address(name)).is_some()
+        {
             return self.ensure(context, name).await;
         }
         let settings = Settings { allow_downgrade: Some(true), ..Settings::default() };
-        let spec = settings.spec(&self.config, Some(name.clone()))?;
+        let spec = settings.spec(&self.config, Some(context.address(name)))?;
         self.make_named(context, name, Some(spec)).await
     }
 
@@ -115,8 +116,8 @@ impl Inner {
         name: &SandboxName,
         settings: &Settings,
     ) -> Result<Arc<Sandbox>> {
-        let spec = settings.spec(&self.config, Some(name.clone()))?;
-        if let Some(sandbox) = self.fleet.get(name).filter(|sandbox| sandbox.is_usable()) {
+        let spec = settings.spec(&self.config, Some(context.address(name)))?;
+        if let Some(sandbox) = self.fleet.get(&context.address(name)).filter(|sandbox| sandbox.is_usable()) {
             return same_settings(sandbox, &spec);
         }
         let sandbox = self.make_named(context, name, Some(spec.clone())).await?;
@@ -137,22 +138,22 @@ impl Inner {
 
     /// The sandbox of that name if it exists and lives, built anew if it died; never a new name.
     async fn existing(self: &Arc<Self>, context: &CallContext, name: &SandboxName) -> Result<Arc<Sandbox>> {
-        match self.fleet.get(name) {
+        match self.fleet.get(&context.address(name)) {
             Some(sandbox) if sandbox.is_usable() => Ok(sandbox),
             Some(_) => self.ensure(context, name).await,
-            None => Err(self.no_such_sandbox(name)),
+            None => Err(self.no_such_sandbox(&context.address(name))),
         }
     }
 
     /// The image of a sandbox, or the one it would be made from.
-    pub(crate) fn image_of(&self, name: &SandboxName) -> String {
-        self.fleet.get(name).map_or_else(|| self.config.image.clone(), |known| known.spec.image.clone())
+    pub(crate) fn image_of(&self, address: &Address) -> String {
+        self.fleet.get(address).map_or_else(|| self.config.image.clone(), |known| known.spec.image.clone())
     }
 
-    /// Says that there is none, and which there are.
-    pub(crate) fn no_such_sandbox(&self, name: &SandboxName) -> Error {
+    /// Says that there is none, and which there are in that namespace.
+    pub(crate) fn no_such_sandbox(&self, Address { namespace, name }: &Address) -> Error {
         let names: Vec<String> =
-            self.fleet.named().iter().take(50).map(|sandbox| sandbox.name.to_string()).collect();
+            self.fleet.named_in(namespace).iter().take(50).map(|sandbox| sandbox.name.to_string()).collect();
         Error::new(Code::SandboxNotFound, format!("there is no sandbox {name}"))
             .detail("sandboxes", names)
             .next("use one of the names in `details`, or run a command in it: that makes it")
@@ -170,11 +171,11 @@ impl Inner {
         }
         self.refuse_when_stopping()?;
         // In a task of its own: a caller who goes away must not leave a half-made sandbox behind.
-        let (inner, name, actor) = (Arc::clone(self), name.clone(), Actor::of(context));
+        let (inner, address, actor) = (Arc::clone(self), context.address(name), Actor::of(context));
         let making = self.tasks.spawn(async move {
-            let gate = inner.fleet.gate(&name);
+            let gate = inner.fleet.gate(&address);
             let _held = gate.lock().await;
-            inner.make_behind_gate(&actor, name, wanted).await
+            inner.make_behind_gate(&actor, address, wanted).await
         });
         making.await.map_err(|error| Error::internal(format!("making the sandbox failed: {error}")))?
     }
@@ -182,15 +183,15 @@ impl Inner {
     async fn make_behind_gate(
         self: &Arc<Self>,
         actor: &Actor,
-        name: SandboxName,
+        address: Address,
         wanted: Option<SandboxSpec>,
     ) -> Result<Arc<Sandbox>> {
         let mut origin = if wanted.is_some() { Origin::Explicit } else { Origin::Defaults };
         let mut spec = match wanted {
             Some(spec) => spec,
-            None => Settings::default().spec(&self.config, Some(name.clone()))?,
+            None => Settings::default().spec(&self.config, Some(address.clone()))?,
         };
-        if let Some(old) = self.fleet.get(&name) {
+        if let Some(old) = self.fleet.get(&address) {
             if old.is_usable() {
                 return Ok(old);
             }
@@ -203,7 +204,7 @@ impl Inner {
             self.take_down(&old, &audit, None).await?;
             return self.build_in_place_of(actor, origin, spec, old).await;
         }
-        self.build(actor, origin, spec, name).await
+        self.build(actor, origin, spec, address).await
     }
 
     /// Ends an incarnation that another one is to replace. Its record stays until that one runs, so that
@@ -241,7 +242,7 @@ impl Inner {
         spec: SandboxSpec,
         old: Arc<Sandbox>,
     ) -> Result<Arc<Sandbox>> {
-        let built = self.build(actor, origin, spec, old.name.clone()).await;
+        let built = self.build(actor, origin, spec, old.address()).await;
         match &built {
             Ok(new) => {
                 if let Err(error) = self.journal.sandbox_replaced_others(new) {
@@ -249,7 +250,7 @@ impl Inner {
                 }
                 isle_fail::pass(Point::ReplaceForgotten);
             }
-            Err(_) if self.fleet.get(&old.name).is_none_or(|present| present.id == old.id) => {
+            Err(_) if self.fleet.get(&old.address()).is_none_or(|present| present.id == old.id) => {
                 old.set_state(SandboxState::Failed);
                 self.fleet.put(old);
             }
@@ -265,19 +266,20 @@ impl Inner {
         context: &CallContext,
         name: &SandboxName,
     ) -> Result<Arc<Sandbox>> {
-        if self.fleet.get(name).is_none() {
-            return Err(self.no_such_sandbox(name));
+        let address = context.address(name);
+        if self.fleet.get(&address).is_none() {
+            return Err(self.no_such_sandbox(&address));
         }
         self.refuse_when_stopping()?;
         // In a task of its own: what was begun is finished even when the caller goes away.
-        let (inner, name, actor) = (Arc::clone(self), name.clone(), Actor::of(context));
+        let (inner, actor) = (Arc::clone(self), Actor::of(context));
         let resetting = self.tasks.spawn(async move {
-            let gate = inner.fleet.gate(&name);
+            let gate = inner.fleet.gate(&address);
             let _held = gate.lock().await;
-            let old = inner.fleet.get(&name).ok_or_else(|| inner.no_such_sandbox(&name))?;
+            let old = inner.fleet.get(&address).ok_or_else(|| inner.no_such_sandbox(&address))?;
             let spec = match old.origin {
                 Origin::Explicit => old.spec.clone(),
-                Origin::Defaults => Settings::default().spec(&inner.config, Some(name))?,
+                Origin::Defaults => Settings::default().spec(&inner.config, Some(address))?,
             };
             let audit = Audit::lifecycle(&actor, "reset_sandbox", &old, "its workspace and caches stay");
             inner.take_down(&old, &audit, Some(Ending::Reset)).await?;
@@ -291,12 +293,17 @@ impl Inner {
         actor: &Actor,
         origin: Origin,
         spec: SandboxSpec,
-        name: SandboxName,
+        address: Address,
     ) -> Result<Arc<Sandbox>> {
         let backend = self.backend_for(&spec)?;
         let stored = StoredSpec { origin, backend: backend.name().to_owned(), spec };
-        let sandbox =
-            Arc::new(Sandbox::new(SandboxId::fresh(), name, stored, Arc::clone(&backend), wall_clock_ms()));
+        let sandbox = Arc::new(Sandbox::new(
+            SandboxId::fresh(),
+            address,
+            stored,
+            Arc::clone(&backend),
+            wall_clock_ms(),
+        ));
         self.journal.sandbox_creating(&sandbox)?;
         self.fleet.put(Arc::clone(&sandbox));
         let made = async {
@@ -395,8 +402,8 @@ impl Inner {
         match keep {
             Keep::Nothing => {
                 let _held = self.variables.hold();
-                self.journal.wipe_sandbox(&sandbox.id, &sandbox.name, audit)?;
-                self.variables.forget(&sandbox.name);
+                self.journal.wipe_sandbox(&sandbox.id, &sandbox.address(), audit)?;
+                self.variables.forget(&sandbox.address());
             }
             Keep::Workspace | Keep::WhatWasBefore => {
                 self.journal.sandbox_destroyed(&sandbox.id, audit)?;

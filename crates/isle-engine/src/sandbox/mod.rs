@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use crate::agent::{self, AgentClient};
 use crate::backend::{Backend, Containment, Guarantee, GuaranteeStatus, SandboxSpec};
 use crate::error::{Code, Error, Result};
-use crate::values::{RunId, SandboxId, SandboxName};
+use crate::values::{Address, Namespace, RunId, SandboxId, SandboxName};
 
 pub(crate) use choose::offers;
 pub(crate) use fleet::Fleet;
@@ -82,6 +82,8 @@ pub(crate) struct StoredSpec {
 /// One incarnation of a sandbox.
 pub(crate) struct Sandbox {
     pub(crate) id: SandboxId,
+    /// Whose it is.
+    pub(crate) namespace: Namespace,
     pub(crate) name: SandboxName,
     pub(crate) spec: SandboxSpec,
     pub(crate) origin: Origin,
@@ -116,14 +118,15 @@ impl std::fmt::Debug for Sandbox {
 impl Sandbox {
     pub(crate) fn new(
         id: SandboxId,
-        name: SandboxName,
+        address: Address,
         stored: StoredSpec,
         backend: Arc<dyn Backend>,
         created_at_ms: i64,
     ) -> Self {
         Self {
             id,
-            name,
+            namespace: address.namespace,
+            name: address.name,
             fingerprint: fingerprint(&stored.spec),
             spec: stored.spec,
             origin: stored.origin,
@@ -139,6 +142,11 @@ impl Sandbox {
             running: AtomicUsize::new(0),
             last_used_ms: AtomicI64::new(created_at_ms),
         }
+    }
+
+    /// What it is called among those of all tenants.
+    pub(crate) fn address(&self) -> Address {
+        Address::new(self.namespace.clone(), self.name.clone())
     }
 
     /// Where it is in its life. A sandbox whose agent is gone has failed, whatever was last said.

@@ -13,7 +13,7 @@ use crate::backend::{Keep, SandboxSpec};
 use crate::engine::Inner;
 use crate::error::{Error, Result};
 use crate::failpoint;
-use crate::values::SandboxId;
+use crate::values::{Address, Namespace, SandboxId};
 
 /// Owns a one-shot sandbox.
 pub(crate) struct OneShotGuard {
@@ -46,17 +46,21 @@ impl Drop for OneShotGuard {
 
 impl Inner {
     /// Makes a sandbox for one command.
-    pub(crate) async fn make_one_shot(self: &Arc<Self>, spec: SandboxSpec) -> Result<OneShotGuard> {
+    pub(crate) async fn make_one_shot(
+        self: &Arc<Self>,
+        namespace: &Namespace,
+        spec: SandboxSpec,
+    ) -> Result<OneShotGuard> {
         self.refuse_when_stopping()?;
         let backend = self.backend_for(&spec)?;
-        let inner = Arc::clone(self);
+        let (inner, namespace) = (Arc::clone(self), namespace.clone());
         // In a task of its own: a caller who goes away must not leave a half-made sandbox behind.
         let making = self.tasks.spawn(async move {
             let id = SandboxId::fresh();
             // An id follows the rules of names, so it can stand where a name is due.
-            let name = id.as_str().parse()?;
+            let address = Address::new(namespace, id.as_str().parse()?);
             let stored = StoredSpec { origin: Origin::Explicit, backend: backend.name().to_owned(), spec };
-            let mut sandbox = Sandbox::new(id, name, stored, Arc::clone(&backend), wall_clock_ms());
+            let mut sandbox = Sandbox::new(id, address, stored, Arc::clone(&backend), wall_clock_ms());
             sandbox.programs = inner.fleet.programs_of(backend.name(), &sandbox.spec.image);
             let sandbox = Arc::new(sandbox);
             // Not written down: it dies with the engine, and the next one sweeps away what nobody knows.

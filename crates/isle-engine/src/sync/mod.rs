@@ -20,7 +20,7 @@ use crate::error::{Code, Error, Result};
 use crate::lock;
 use crate::ops::timestamp;
 use crate::sandbox::{Sandbox, SandboxState};
-use crate::values::{GuestPath, SandboxName};
+use crate::values::{Address, GuestPath, Namespace, SandboxName};
 
 /// Syncs of all sandboxes together.
 const MOST: usize = 64;
@@ -129,21 +129,24 @@ pub(crate) struct Syncs {
 }
 
 impl Syncs {
-    /// All of them, oldest first.
-    pub(crate) fn list(&self) -> Vec<SyncShape> {
-        lock(&self.all).iter().map(|job| job.shape()).collect()
+    /// Those of a namespace, oldest first.
+    pub(crate) fn list(&self, namespace: &Namespace) -> Vec<SyncShape> {
+        let all = lock(&self.all);
+        all.iter().filter(|job| job.sandbox.namespace == *namespace).map(|job| job.shape()).collect()
     }
 
     /// Those of a sandbox.
-    pub(crate) fn of(&self, sandbox: &SandboxName) -> Vec<SyncShape> {
-        self.list().into_iter().filter(|sync| sync.sandbox == *sandbox).collect()
+    pub(crate) fn of(&self, Address { namespace, name }: &Address) -> Vec<SyncShape> {
+        self.list(namespace).into_iter().filter(|sync| sync.sandbox == *name).collect()
     }
 
-    /// Ends one.
-    pub(crate) async fn stop(&self, id: &str) -> Result<(Arc<Sandbox>, SyncShape)> {
-        let found = lock(&self.all).iter().find(|job| job.id == id).cloned();
+    /// Ends one of a namespace.
+    pub(crate) async fn stop(&self, namespace: &Namespace, id: &str) -> Result<(Arc<Sandbox>, SyncShape)> {
+        let theirs = |job: &&Arc<SyncJob>| job.sandbox.namespace == *namespace;
+        let found = lock(&self.all).iter().filter(theirs).find(|job| job.id == id).cloned();
         let Some(job) = found else {
-            let known: Vec<String> = lock(&self.all).iter().map(|job| job.id.clone()).collect();
+            let known: Vec<String> =
+                lock(&self.all).iter().filter(theirs).map(|job| job.id.clone()).collect();
             return Err(Error::new(Code::SyncNotFound, format!("there is no sync {id:?}"))
                 .detail("syncs", known)
                 .next("sync_list shows those there are"));

@@ -3,13 +3,15 @@
 mod duration;
 mod ids;
 mod name;
+mod namespace;
 mod path;
 pub(crate) mod reading;
 mod size;
 
 pub use duration::Span;
-pub use ids::{RunId, SandboxId};
+pub use ids::{RunId, SandboxId, TokenId};
 pub use name::{ContextName, JobName, RunOrJob, SandboxName};
+pub use namespace::{Address, Namespace};
 pub use path::{GuestPath, HostPath, Place, WORKSPACE};
 pub use size::ByteSize;
 

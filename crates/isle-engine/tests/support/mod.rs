@@ -17,7 +17,7 @@ use isle_engine::backend::{
 };
 use isle_engine::error::Result;
 use isle_engine::ops::shapes::RunResult;
-use isle_engine::values::{SandboxId, SandboxName};
+use isle_engine::values::{Address, SandboxId};
 use isle_engine::{CallContext, Door, Engine, EngineConfig};
 use isle_store::Store;
 use serde_json::{Value, json};
@@ -216,7 +216,7 @@ impl Backend for Plain {
         })
     }
 
-    fn wipe<'a>(&'a self, _: &'a SandboxName) -> BoxFuture<'a, Result<bool>> {
+    fn wipe<'a>(&'a self, _: &'a Address) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async { Ok(false) })
     }
 

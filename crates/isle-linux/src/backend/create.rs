@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isle_engine::backend::{Created, Keep, Lifetime, OPEN_FILES, SandboxSpec, Tier};
-use isle_engine::values::{SandboxId, SandboxName};
+use isle_engine::values::{Address, SandboxId};
 use isle_engine::{Code, Error, Result};
 use isle_fail::Point;
 use isle_wire::{QuietSocket, Welcome};
@@ -311,7 +311,7 @@ impl<'a> Slot<'a> {
 
     /// Writes down whose it is: first the sandbox's record, by which everything else is found again,
     /// then the volume's number.
-    fn write_down(&mut self, id: &SandboxId, volume: &SandboxName, spec: &SandboxSpec) -> Result<()> {
+    fn write_down(&mut self, id: &SandboxId, volume: &Address, spec: &SandboxSpec) -> Result<()> {
         let record = Record {
             volume: volume.clone(),
             slot: self.number,

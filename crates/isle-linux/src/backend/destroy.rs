@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use isle_engine::Result;
 use isle_engine::backend::{Keep, Tier};
-use isle_engine::values::{SandboxId, SandboxName};
+use isle_engine::values::{Address, SandboxId};
 use isle_fail::Point;
 
 use super::cgroup::Cgroups;
@@ -46,7 +46,7 @@ pub(super) async fn destroy(inner: &Arc<Inner>, id: &SandboxId, keep: Keep) -> R
 }
 
 /// Removes a volume that no sandbox uses.
-pub(super) async fn wipe(inner: &Arc<Inner>, volume: &SandboxName) -> Result<bool> {
+pub(super) async fn wipe(inner: &Arc<Inner>, volume: &Address) -> Result<bool> {
     let known = inner.records.volume_path(volume).exists() || inner.places.volume_path(volume).exists();
     if known {
         let slot = inner.records.volume_slot(volume).unwrap_or(NO_SLOT);
@@ -56,7 +56,7 @@ pub(super) async fn wipe(inner: &Arc<Inner>, volume: &SandboxName) -> Result<boo
 }
 
 /// Removes a volume, whichever tiers used it.
-async fn remove_volume(inner: &Arc<Inner>, volume: &SandboxName, slot: u32, tier: Tier) -> Result<()> {
+async fn remove_volume(inner: &Arc<Inner>, volume: &Address, slot: u32, tier: Tier) -> Result<()> {
     inner.places.remove_volume(volume).await?;
     failpoint(Point::NativeWorkspaceRemoved)?;
     let directory = inner.records.volume_path(volume);

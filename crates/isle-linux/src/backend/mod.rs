@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use isle_engine::backend::{Backend, Created, Fact, Found, Keep, Offer, SandboxSpec, Tier, Usage};
-use isle_engine::values::{SandboxId, SandboxName};
+use isle_engine::values::{Address, SandboxId};
 use isle_engine::{Code, Error, Result};
 use isle_fail::Point;
 
@@ -179,7 +179,7 @@ impl Backend for NativeBackend {
         Box::pin(destroy::destroy(&self.inner, id, keep))
     }
 
-    fn wipe<'a>(&'a self, volume: &'a SandboxName) -> BoxFuture<'a, Result<bool>> {
+    fn wipe<'a>(&'a self, volume: &'a Address) -> BoxFuture<'a, Result<bool>> {
         Box::pin(destroy::wipe(&self.inner, volume))
     }
 

@@ -10,7 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, symli
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use isle_engine::values::{SandboxId, SandboxName};
+use isle_engine::values::{Address, SandboxId};
 use isle_engine::{Code, Error, Result};
 
 use super::failed;
@@ -53,15 +53,15 @@ impl Places {
         self.base.join(id.as_str())
     }
 
-    pub(super) fn volume_path(&self, volume: &SandboxName) -> PathBuf {
-        self.base.join(VOLUMES).join(volume.as_str())
+    pub(super) fn volume_path(&self, volume: &Address) -> PathBuf {
+        self.base.join(VOLUMES).join(volume.to_string())
     }
 
     /// Makes the directories of a sandbox, owned by the host id `owner` where it has one of its own.
     pub(super) fn prepare(
         &self,
         id: &SandboxId,
-        volume: Option<&SandboxName>,
+        volume: Option<&Address>,
         owner: Option<u32>,
     ) -> Result<Directories> {
         self.make_base()?;
@@ -91,7 +91,7 @@ impl Places {
     }
 
     /// Makes the cache of a volume, and the ways from the home to it.
-    fn cache(&self, volume: &SandboxName, home: &Path, owner: Option<u32>) -> io::Result<PathBuf> {
+    fn cache(&self, volume: &Address, home: &Path, owner: Option<u32>) -> io::Result<PathBuf> {
         let cache = private(&self.volume_path(volume).join(names::USER_CACHE), owner)?;
         // What the sandbox left in its place is the sandbox's affair.
         private(&cache.join(names::NODE_CACHE), owner).ok();
@@ -139,7 +139,7 @@ impl Places {
     }
 
     /// Removes a volume.
-    pub(super) async fn remove_volume(&self, volume: &SandboxName) -> Result<()> {
+    pub(super) async fn remove_volume(&self, volume: &Address) -> Result<()> {
         let removed = remove_patiently(self.volume_path(volume)).await;
         removed.map_err(|error| failed("remove the workspace", error))
     }
@@ -157,7 +157,7 @@ impl Places {
     }
 
     /// Bytes on disk of a sandbox's directories and its volume; `None` when it has none.
-    pub(super) async fn usage(&self, id: &SandboxId, volume: Option<&SandboxName>) -> Option<u64> {
+    pub(super) async fn usage(&self, id: &SandboxId, volume: Option<&Address>) -> Option<u64> {
         let place = self.path(id);
         if !place.exists() {
             return None;

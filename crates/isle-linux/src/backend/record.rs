@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use isle_engine::backend::{SandboxSpec, Tier};
-use isle_engine::values::{SandboxId, SandboxName};
+use isle_engine::values::{Address, SandboxId};
 use isle_engine::{Error, Result};
 use isle_wire::QuietSocket;
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ use super::{NativeConfig, failed};
 /// A named sandbox, as written down.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Record {
-    pub(super) volume: SandboxName,
+    pub(super) volume: Address,
     pub(super) slot: u32,
     #[serde(default = "container")]
     pub(super) tier: Tier,
@@ -135,19 +135,19 @@ impl Records {
     }
 
     /// The directory of a volume, below the state directory.
-    pub(super) fn volume_name(volume: &SandboxName) -> String {
+    pub(super) fn volume_name(volume: &Address) -> String {
         format!("volumes/{volume}")
     }
 
-    pub(super) fn volume_path(&self, volume: &SandboxName) -> PathBuf {
+    pub(super) fn volume_path(&self, volume: &Address) -> PathBuf {
         self.state.join(Self::volume_name(volume))
     }
 
-    pub(super) fn volume_slot(&self, volume: &SandboxName) -> Option<u32> {
+    pub(super) fn volume_slot(&self, volume: &Address) -> Option<u32> {
         fs::read_to_string(self.volume_path(volume).join("slot")).ok()?.trim().parse().ok()
     }
 
-    pub(super) fn set_volume_slot(&self, volume: &SandboxName, slot: u32) -> io::Result<()> {
+    pub(super) fn set_volume_slot(&self, volume: &Address, slot: u32) -> io::Result<()> {
         let directory = self.volume_path(volume);
         fs::DirBuilder::new().recursive(true).mode(0o711).create(&directory)?;
         fs::write(directory.join("slot"), slot.to_string())

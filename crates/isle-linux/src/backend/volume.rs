@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use isle_engine::values::{ByteSize, SandboxId, SandboxName};
+use isle_engine::values::{Address, ByteSize, SandboxId};
 use isle_engine::{Error, Result};
 use isle_fail::Point;
 
@@ -46,7 +46,7 @@ fn make_file_system_program() -> Option<PathBuf> {
 }
 
 /// Finds or makes the volume of a name. An image keeps the size it was made with.
-pub(super) async fn prepare(inner: &Arc<Inner>, volume: &SandboxName, limit: ByteSize) -> Result<Prepared> {
+pub(super) async fn prepare(inner: &Arc<Inner>, volume: &Address, limit: ByteSize) -> Result<Prepared> {
     let directory = inner.records.volume_path(volume);
     let image = directory.join("image");
     let data = directory.join("data");
@@ -74,7 +74,7 @@ pub(super) async fn usage(inner: &Arc<Inner>, id: &SandboxId) -> Option<u64> {
 }
 
 /// Bytes on disk of a volume that is a directory.
-pub(super) async fn directory_usage(inner: &Inner, volume: &SandboxName) -> Option<u64> {
+pub(super) async fn directory_usage(inner: &Inner, volume: &Address) -> Option<u64> {
     let server = inner.fork_server().await.ok()?;
     server.measure(&Records::volume_name(volume)).await.ok()
 }

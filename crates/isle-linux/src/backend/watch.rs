@@ -8,14 +8,14 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use isle_engine::values::{ByteSize, SandboxId, SandboxName};
+use isle_engine::values::{Address, ByteSize, SandboxId};
 
 use super::{Inner, volume};
 
 const INTERVAL: Duration = Duration::from_secs(2);
 
 /// Watches until the sandbox is gone.
-pub(super) fn start(inner: &Arc<Inner>, id: &SandboxId, volume: SandboxName, limit: ByteSize) {
+pub(super) fn start(inner: &Arc<Inner>, id: &SandboxId, volume: Address, limit: ByteSize) {
     let (inner, id) = (Arc::downgrade(inner), id.clone());
     tokio::spawn(async move {
         let mut stopped = false;

@@ -15,7 +15,7 @@ use http::request::Parts;
 use http::{Response, StatusCode};
 use isle_engine::engine::{FollowFrom, RunEvent, RunEventKind};
 use isle_engine::values::{RunId, RunOrJob};
-use isle_engine::{Code, Error, Result};
+use isle_engine::{CallContext, Code, Error, Result};
 use isle_mcp::Outlive;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -60,7 +60,8 @@ async fn followed(shared: &Shared, parts: &mut Parts) -> Result<Reply> {
         (Some(0) | None, Some(lines)) => FollowFrom::Tail(lines),
         (after, _) => FollowFrom::After(after.unwrap_or(0)),
     };
-    stream_of(shared, &shared.engine.find_run(&run)?, from)
+    let context = peer(parts)?.context(&parts.headers);
+    stream_of(shared, &context, &shared.engine.find_run(&context, &run)?, from)
 }
 
 fn parse_lines(text: &str) -> Result<usize> {
@@ -103,13 +104,14 @@ async fn started(shared: &Shared, parts: &Parts, mut input: Value) -> Result<Rep
     input["wait"] = json!("0s");
     let context = peer(parts)?.context(&parts.headers);
     let engine = shared.engine.clone();
-    let run = Outlive::new(async move { engine.call(context, "exec", input).await }).await?;
+    let caller = context.clone();
+    let run = Outlive::new(async move { engine.call(caller, "exec", input).await }).await?;
     let run: RunId = run["run_id"].as_str().unwrap_or_default().parse()?;
-    stream_of(shared, &run, FollowFrom::After(0))
+    stream_of(shared, &context, &run, FollowFrom::After(0))
 }
 
-fn stream_of(shared: &Shared, run: &RunId, from: FollowFrom) -> Result<Reply> {
-    let mut events = shared.engine.follow(run, from)?;
+fn stream_of(shared: &Shared, context: &CallContext, run: &RunId, from: FollowFrom) -> Result<Reply> {
+    let mut events = shared.engine.follow(context, run, from)?;
     // A browser asks again after every end unless it is told that there is nothing more.
     let events = match events.next().now_or_never() {
         Some(None) => {

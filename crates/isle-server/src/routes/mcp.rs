@@ -1,16 +1,19 @@
 //! MCP over HTTP. The SDK serves it; what it would read loosely or refuse in bare words is seen to
 //! here: bodies are bounded and mean one thing, and refusals have the shape they have everywhere.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use axum::body::Body;
 use axum::extract::Request;
 use axum::routing::{MethodRouter, any};
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, HeaderMap};
 use http::{Method, StatusCode};
 use http_body_util::{BodyExt, Full};
 use isle_engine::ops::Toolsets;
 use isle_engine::{Code, Error, strict_json};
-use isle_mcp::{HttpOptions, HttpService, MAX_SESSIONS, ServerHandler, Sessions, http_service};
+use isle_mcp::{HttpOptions, HttpService, MAX_SESSIONS, McpPeer, ServerHandler, Sessions, http_service};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -31,10 +34,11 @@ where
     S: Clone + Send + Sync + 'static,
 {
     let (service, sessions) = http_service(handler, HttpOptions { shutdown, max_body_bytes: MAX_BODY });
-    any(async move |request: Request| answer(&service, &sessions, request).await)
+    let owners = Arc::new(Owners::default());
+    any(async move |request: Request| answer(&service, &sessions, &owners, request).await)
 }
 
-async fn answer<H>(service: &HttpService<H>, sessions: &Sessions, request: Request) -> Reply
+async fn answer<H>(service: &HttpService<H>, sessions: &Sessions, owners: &Owners, request: Request) -> Reply
 where
     H: ServerHandler + Clone,
 {
@@ -43,6 +47,12 @@ where
         Ok(None) => {}
         Ok(Some(toolsets)) => drop(parts.extensions.insert(toolsets)),
         Err(error) => return reply::error(&error),
+    }
+    let peer = parts.extensions.get::<McpPeer>().cloned();
+    if let Some(session) = text_of(&parts.headers)
+        && !owners.has(session, peer.as_ref())
+    {
+        return reply::error_with(StatusCode::NOT_FOUND, &no_such_session());
     }
     let mut bytes = Bytes::new();
     if parts.method == Method::POST {
@@ -59,12 +69,56 @@ where
         }
     }
     let reply = service.handle(Request::from_parts(parts, Full::new(bytes))).await;
+    if let (Some(session), Some(peer)) = (text_of(reply.headers()), peer) {
+        owners.put(session, peer, sessions).await;
+    }
     let kind = reply.headers().get(CONTENT_TYPE);
     let is_bare = kind.is_none_or(|kind| kind.as_bytes().starts_with(b"text/plain"));
     if reply.status().is_client_error() && is_bare {
         return reworded(reply.map(Body::new)).await;
     }
     reply.map(Body::new)
+}
+
+const SESSION_HEADER: &str = "mcp-session-id";
+
+fn text_of(headers: &HeaderMap) -> Option<&str> {
+    headers.get(SESSION_HEADER).and_then(|value| value.to_str().ok())
+}
+
+/// Whose each session is. One that another began does not exist: not for other tenants, and not for
+/// another token of the same.
+#[derive(Debug, Default)]
+struct Owners(Mutex<HashMap<String, McpPeer>>);
+
+impl Owners {
+    fn has(&self, session: &str, peer: Option<&McpPeer>) -> bool {
+        let owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that nobody began is for the SDK to refuse.
+        owners.get(session).is_none_or(|owner| {
+            peer.is_some_and(|peer| peer.actor == owner.actor && peer.namespace == owner.namespace)
+        })
+    }
+
+    async fn put(&self, session: &str, peer: McpPeer, sessions: &Sessions) {
+        let known: Vec<String> = {
+            let mut owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            owners.entry(session.to_owned()).or_insert(peer);
+            if owners.len() <= 2 * MAX_SESSIONS {
+                return;
+            }
+            owners.keys().cloned().collect()
+        };
+        let open = sessions.open_among(known.iter()).await;
+        let mut owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        owners.retain(|session, _| open.contains(session));
+    }
+}
+
+/// The same words as for a session that never was.
+fn no_such_session() -> Error {
+    Error::new(Code::InvalidArgument, "Not Found: Session not found")
+        .next("open a new session with `initialize`")
 }
 
 /// What `?toolsets=` asks for. A client sends it with every request, so no session need remember it.

@@ -54,7 +54,7 @@ pub(crate) async fn upgrade(State(shared): State<Arc<Shared>>, mut request: Requ
             }
         };
         if let Err(error) =
-            isle_mcp::serve_stream(&handler, stream, &peer.actor, shared.closing.clone()).await
+            isle_mcp::serve_stream(&handler, stream, peer.for_mcp(), shared.closing.clone()).await
         {
             tracing::debug!(%error, "an MCP session ended early");
         }

@@ -33,12 +33,14 @@ pub(crate) fn append(
         run: entry.run.as_deref(),
         detail: &detail,
         prev_hash: &last.hash,
+        namespace: entry.namespace.as_deref(),
     };
     let hash = fields.hash(seq);
     connection
         .prepare_cached(
-            "INSERT INTO audit (seq, time_ms, actor, door, action, sandbox, run, detail, prev_hash, hash)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            "INSERT INTO audit (seq, time_ms, actor, door, action, sandbox, run, detail, prev_hash, hash,
+                 namespace)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
         )?
         .execute(params![
             place(seq),
@@ -51,6 +53,7 @@ pub(crate) fn append(
             fields.detail,
             fields.prev_hash,
             hash,
+            fields.namespace,
         ])?;
     let head = Head { seq, hash, taint: last.taint.clone() };
     save_head(connection, &draft.chain.key, &head)?;

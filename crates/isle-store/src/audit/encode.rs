@@ -10,6 +10,7 @@ pub(crate) type Hash = [u8; 32];
 pub(crate) const GENESIS: Hash = [0; 32];
 
 const ROW: &[u8] = b"isle audit row 1";
+const NAMESPACE: &[u8] = b"namespace";
 const HEAD: &[u8] = b"isle audit head 1";
 
 /// The fields of a row as they are stored; `detail` is the stored text, not a parsed value, so there is
@@ -24,6 +25,7 @@ pub(crate) struct Fields<'a> {
     pub(crate) run: Option<&'a str>,
     pub(crate) detail: &'a str,
     pub(crate) prev_hash: &'a [u8],
+    pub(crate) namespace: Option<&'a str>,
 }
 
 impl Fields<'_> {
@@ -41,6 +43,11 @@ impl Fields<'_> {
         optional(self.run, &mut feed);
         text(self.detail.as_bytes(), &mut feed);
         text(self.prev_hash, &mut feed);
+        // After everything that rows have always had: those without one keep the hash they were given.
+        if let Some(namespace) = self.namespace {
+            text(NAMESPACE, &mut feed);
+            text(namespace.as_bytes(), &mut feed);
+        }
         digest.finalize().into()
     }
 }
@@ -91,6 +98,7 @@ mod tests {
         run: None,
         detail: "{}",
         prev_hash: &GENESIS,
+        namespace: None,
     };
 
     #[test]
@@ -103,6 +111,15 @@ mod tests {
     fn an_absent_field_is_not_an_empty_one() {
         let empty = Fields { sandbox: Some(""), ..FIELDS };
         assert_ne!(FIELDS.hash(1), empty.hash(1));
+    }
+
+    #[test]
+    fn a_namespace_put_in_or_taken_out_changes_the_hash() {
+        let named = Fields { namespace: Some("acme"), ..FIELDS };
+        let other = Fields { namespace: Some(""), ..FIELDS };
+        assert_ne!(FIELDS.hash(1), named.hash(1));
+        assert_ne!(FIELDS.hash(1), other.hash(1));
+        assert_ne!(named.hash(1), other.hash(1));
     }
 
     #[test]

@@ -20,6 +20,10 @@ impl Store {
         let before = filter.before.map(place);
         let mut conditions = vec!["1"];
         let mut values: Vec<(&str, &dyn ToSql)> = vec![(":limit", &filter.limit)];
+        if let Some(namespace) = &filter.namespace {
+            conditions.push("coalesce(namespace, 'default') = :namespace");
+            values.push((":namespace", namespace));
+        }
         if let Some(action) = &filter.action {
             conditions.push("action = :action");
             values.push((":action", action));
@@ -33,7 +37,7 @@ impl Store {
             values.push((":before", before));
         }
         let text = format!(
-            "SELECT seq, time_ms, actor, door, action, sandbox, run, detail, prev_hash, hash
+            "SELECT seq, time_ms, actor, door, action, sandbox, run, detail, prev_hash, hash, namespace
              FROM audit WHERE {} ORDER BY seq DESC LIMIT :limit",
             conditions.join(" AND ")
         );
@@ -60,5 +64,6 @@ fn audit_row(row: &Row<'_>) -> rusqlite::Result<AuditRow> {
         detail: serde_json::from_str(&detail).unwrap_or(Value::String(detail)),
         prev_hash: hash(8)?,
         hash: hash(9)?,
+        namespace: row.get(10)?,
     })
 }

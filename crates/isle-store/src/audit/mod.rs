@@ -36,6 +36,8 @@ pub struct AuditEntry {
     pub run: Option<String>,
     /// The rest.
     pub detail: Value,
+    /// Whose; `None` for the namespace `default`.
+    pub namespace: Option<String>,
 }
 
 /// An entry on record.
@@ -57,6 +59,8 @@ pub struct AuditRow {
     pub run: Option<String>,
     /// The rest.
     pub detail: Value,
+    /// Whose; `None` for the namespace `default`.
+    pub namespace: Option<String>,
     /// Hash of the row before, in hexadecimal; zeros for the first.
     pub prev_hash: String,
     /// Hash of this row, in hexadecimal.
@@ -66,6 +70,8 @@ pub struct AuditRow {
 /// Which rows to list, newest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditFilter {
+    /// Only this namespace.
+    pub namespace: Option<String>,
     /// Only this action.
     pub action: Option<String>,
     /// Only this sandbox.
@@ -78,7 +84,7 @@ pub struct AuditFilter {
 
 impl Default for AuditFilter {
     fn default() -> Self {
-        Self { action: None, sandbox: None, limit: 100, before: None }
+        Self { namespace: None, action: None, sandbox: None, limit: 100, before: None }
     }
 }
 

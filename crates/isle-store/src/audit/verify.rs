@@ -13,7 +13,7 @@ use crate::error::StoreError;
 use crate::store::Store;
 
 const SELECT: &str =
-    "SELECT seq, time_ms, actor, door, action, sandbox, run, detail, prev_hash, hash FROM audit";
+    "SELECT seq, time_ms, actor, door, action, sandbox, run, detail, prev_hash, hash, namespace FROM audit";
 
 impl Store {
     /// Checks the whole chain. Takes a connection of its own, so that nobody waits for it.
@@ -78,6 +78,7 @@ struct Stored {
     detail: String,
     prev_hash: Vec<u8>,
     hash: Vec<u8>,
+    namespace: Option<String>,
 }
 
 impl Stored {
@@ -92,6 +93,7 @@ impl Stored {
             detail: row.get(7)?,
             prev_hash: row.get(8)?,
             hash: row.get(9)?,
+            namespace: row.get(10)?,
         })
     }
 
@@ -111,6 +113,7 @@ impl Stored {
             run: self.run.as_deref(),
             detail: &self.detail,
             prev_hash: &self.prev_hash,
+            namespace: self.namespace.as_deref(),
         };
         self.hash == fields.hash(seq)
     }

@@ -152,7 +152,7 @@ fn reordered_rows_are_found() {
 fn an_inserted_row_is_found_in_the_middle() {
     let make_room =
         "UPDATE audit SET seq = -seq - 1 WHERE seq >= 5; UPDATE audit SET seq = -seq WHERE seq < 0;
-         INSERT INTO audit SELECT 5, time_ms, actor, door, 'planted', sandbox, run, detail, prev_hash, hash
+         INSERT INTO audit SELECT 5, time_ms, actor, door, 'planted', sandbox, run, detail, prev_hash, hash, NULL
          FROM audit WHERE seq = 4;
          UPDATE audit SET prev_hash = (SELECT hash FROM audit WHERE seq = 4) WHERE seq = 5";
     tampering_is_found(by_sql(make_room), fault(5, AuditProblem::Inserted));
@@ -170,7 +170,7 @@ fn an_inserted_row_is_found_at_the_end_and_before_the_first() {
         let connection = raw(directory);
         connection
             .execute_batch(
-                "INSERT INTO audit SELECT 10, time_ms, actor, door, 'planted', sandbox, run, detail, hash, hash
+                "INSERT INTO audit SELECT 10, time_ms, actor, door, 'planted', sandbox, run, detail, hash, hash, NULL
                  FROM audit WHERE seq = 9",
             )
             .unwrap();
@@ -179,7 +179,7 @@ fn an_inserted_row_is_found_at_the_end_and_before_the_first() {
     tampering_is_found(at_the_end, fault(10, AuditProblem::Inserted));
     let before_the_first =
         "INSERT INTO audit SELECT 0, time_ms, actor, door, 'planted', sandbox, run, detail,
-         prev_hash, hash FROM audit WHERE seq = 1";
+         prev_hash, hash, NULL FROM audit WHERE seq = 1";
     tampering_is_found(by_sql(before_the_first), fault(0, AuditProblem::Inserted));
 }
 
@@ -403,4 +403,32 @@ fn writers_on_eight_threads_keep_the_chain_dense() {
     let verdict = store.verify_audit().unwrap();
     assert_eq!((verdict.rows, verdict.fault), (640, None));
     assert!(store.unfinished_runs().unwrap().is_empty());
+}
+
+#[test]
+fn rows_of_a_namespace_are_listed_apart_and_cannot_change_hands_unseen() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    store.append_audit(&entry("exec", "a")).unwrap();
+    store.append_audit(&AuditEntry { namespace: Some("one".into()), ..entry("exec", "a") }).unwrap();
+    store.append_audit(&AuditEntry { namespace: Some("two".into()), ..entry("exec", "a") }).unwrap();
+    let places = |namespace: &str| -> Vec<u64> {
+        let filter = AuditFilter { namespace: Some(namespace.into()), ..AuditFilter::default() };
+        store.audit(&filter).unwrap().iter().map(|row| row.seq).collect()
+    };
+    assert_eq!((places("default"), places("one"), places("two")), (vec![1], vec![2], vec![3]));
+    assert!(store.verify_audit().unwrap().is_intact());
+    drop(store);
+    for (seq, whose) in [(1, "'one'"), (2, "NULL"), (3, "'one'")] {
+        let path = directory.path().join("isle.db");
+        let original = std::fs::read(&path).unwrap();
+        let connection = raw(directory.path());
+        connection.execute(&format!("UPDATE audit SET namespace = {whose} WHERE seq = {seq}"), []).unwrap();
+        drop(connection);
+        let store = Store::open(directory.path()).unwrap();
+        let verdict = store.verify_audit().unwrap();
+        assert_eq!(verdict.fault.map(|fault| fault.seq), Some(seq), "row {seq}");
+        drop(store);
+        std::fs::write(&path, original).unwrap();
+    }
 }

@@ -7,6 +7,7 @@ use serde_json::json;
 
 pub(crate) fn sandbox(id: &str, name: Option<&str>) -> SandboxRow {
     SandboxRow {
+        namespace: String::new(),
         id: id.to_owned(),
         name: name.map(str::to_owned),
         kind: if name.is_some() { "named" } else { "one_shot" }.to_owned(),
@@ -55,6 +56,7 @@ pub(crate) fn end(state: &str) -> RunEnd {
 
 pub(crate) fn entry(action: &str, sandbox: &str) -> AuditEntry {
     AuditEntry {
+        namespace: None,
         time_ms: 2_012,
         actor: "uid:1000".to_owned(),
         door: "cli".to_owned(),

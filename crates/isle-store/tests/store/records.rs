@@ -2,7 +2,7 @@
 
 use crate::common::{end, entry, run, sandbox};
 use isle_store::{
-    AuditFilter, RunEnd, RunFilter, RunOutput, RunRow, SandboxChange, SandboxRow, Store, StoreError,
+    AuditFilter, RunEnd, RunFilter, RunOutput, RunRow, SandboxChange, SandboxRow, Store, StoreError, TokenRow,
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -180,9 +180,9 @@ fn the_name_of_a_job_is_taken_while_it_is_open_and_means_the_newest() {
     let ended = RunEnd { commands: json!([{"command": "b"}]), ..end("completed") };
     store.finish_run("r4", &ended, &entry("job", "a")).unwrap();
     assert_eq!(store.run("r4").unwrap().unwrap().commands, json!([{"command": "b"}]));
-    let named = store.jobs_named("web").unwrap();
+    let named = store.jobs_named("", "web").unwrap();
     assert_eq!(named, [("a".to_owned(), "r4".to_owned()), ("b".to_owned(), "r3".to_owned())]);
-    assert!(store.jobs_named("other").unwrap().is_empty());
+    assert!(store.jobs_named("", "other").unwrap().is_empty());
     store.begin_run(&run("r5", "a")).unwrap();
     let jobs = store.runs(&RunFilter { kind: Some("job".into()), ..RunFilter::default() }).unwrap();
     let ids: Vec<&str> = jobs.iter().map(|row| row.id.as_str()).collect();
@@ -323,4 +323,56 @@ fn variables_belong_to_a_name_and_go_when_it_is_wiped() {
     assert!(store.sandboxes().unwrap().is_empty());
     store.forget_variables_audited("other", &entry("wipe_workspace", "other")).unwrap();
     assert!(all(&store).is_empty() && store.verify_audit().unwrap().is_intact());
+}
+
+#[test]
+fn the_same_name_in_two_namespaces_is_two_sandboxes_and_two_jobs() {
+    let (_directory, store) = fresh();
+    let of =
+        |id: &str, namespace: &str| SandboxRow { namespace: namespace.into(), ..sandbox(id, Some("box")) };
+    store.insert_sandbox(&of("s1", "one")).unwrap();
+    store.insert_sandbox(&of("s2", "two")).unwrap();
+    assert!(matches!(store.insert_sandbox(&of("s3", "two")), Err(StoreError::NameTaken { .. })));
+    let job = |id: &str, namespace: &str| RunRow {
+        namespace: namespace.into(),
+        kind: "job".into(),
+        job: Some("web".into()),
+        sandbox_name: Some("box".into()),
+        ..run(id, "s")
+    };
+    store.begin_run(&job("r1", "one")).unwrap();
+    store.begin_run(&job("r2", "two")).unwrap();
+    assert!(matches!(store.begin_run(&job("r3", "two")), Err(StoreError::JobTaken { .. })));
+    assert_eq!(store.jobs_named("one", "web").unwrap(), [("box".to_owned(), "r1".to_owned())]);
+    let only = |namespace: &str, before: Option<&str>| {
+        let filter = RunFilter {
+            namespace: Some(namespace.into()),
+            before: before.map(str::to_owned),
+            ..RunFilter::default()
+        };
+        store.runs(&filter).map(|rows| rows.into_iter().map(|row| row.id).collect::<Vec<_>>())
+    };
+    assert_eq!(only("two", None).unwrap(), ["r2"]);
+    assert!(matches!(only("two", Some("r1")), Err(StoreError::RunNotFound { .. })));
+}
+
+#[test]
+fn a_token_and_its_namespace_are_kept_and_the_namespace_outlives_it() {
+    let (directory, store) = fresh();
+    let token = TokenRow {
+        id: "t1".into(),
+        namespace: "one".into(),
+        hash: vec![7; 32],
+        created_at_ms: 5,
+        last_used_ms: None,
+    };
+    store.insert_token(&token, &entry("create_token", "-")).unwrap();
+    store.token_used("t1", 9).unwrap();
+    drop(store);
+    let store = Store::open(directory.path()).unwrap();
+    assert_eq!(store.tokens().unwrap(), [TokenRow { last_used_ms: Some(9), ..token }]);
+    store.remove_token("t1", &entry("revoke_token", "-")).unwrap();
+    assert!(store.tokens().unwrap().is_empty());
+    assert_eq!(store.namespaces().unwrap(), ["one"]);
+    assert!(store.verify_audit().unwrap().is_intact());
 }

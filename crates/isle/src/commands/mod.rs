@@ -32,6 +32,7 @@ mod shell;
 mod status;
 mod stop;
 mod sync;
+mod token;
 mod trees;
 mod r#try;
 mod validate;
@@ -66,6 +67,20 @@ impl Context {
     pub(crate) async fn client(&self) -> Result<Client> {
         let settings = Settings::for_daemon(self.global.config.as_ref(), &[])?;
         daemon::connect(&self.places()?, &settings, self.global.config.as_ref()).await
+    }
+
+    /// The same for commands about namespaces, which are not given in one; and the namespace that was
+    /// named to them.
+    pub(crate) async fn operator_client(&self) -> Result<(Client, Option<String>)> {
+        let settings = Settings::for_daemon(self.global.config.as_ref(), &[])?;
+        let places = self.places()?;
+        let namespace = places.namespace.clone().or_else(|| settings.text("namespace"));
+        let endpoint = daemon::endpoint(&places, &settings)?.within(None);
+        let user_file = self.global.config.as_ref();
+        let client = daemon::reach(&places, &endpoint, user_file, async |endpoint| {
+            Client::connect(endpoint.clone()).await
+        });
+        Ok((client.await?, namespace))
     }
 }
 
@@ -111,6 +126,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Logs(arguments) => block_on(logs::logs(context, arguments)),
         Command::Wait(arguments) => block_on(wait::wait(context, arguments)),
         Command::Kill(arguments) => block_on(kill::kill(context, arguments)),
+        Command::Token(arguments) => block_on(token::token(context, arguments)),
         Command::History(arguments) => block_on(history::history(context, arguments)),
         Command::Audit(arguments) => block_on(audit::audit(context, arguments)),
         Command::Serve(arguments) => serve::serve(context, arguments),

@@ -13,7 +13,7 @@ pub(super) async fn restart(context: &Context) -> Result<ExitCode> {
     let before = stop::stop_if_running(context).await?;
     let places = context.places()?;
     daemon::start(&places, context.global.config.as_deref())?;
-    let now = Client::connect(Endpoint::Unix(places.socket)).await?.version().await?;
+    let now = Client::connect(Endpoint::unix(places.socket)).await?.version().await?;
     show(context.form, &json!({ "stopped": before, "started": now }), |_| {
         format!("The daemon runs: version {}, pid {}.\n", now.version, now.pid)
     })

@@ -232,7 +232,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("core"),
         Some("ISLE_TOOLSETS"),
         Scope::Daemon,
-        "Sets of tools MCP clients are shown that do not choose: core, files, jobs, contexts, environment, or all.",
+        "Sets of tools MCP clients are shown that do not choose: core, files, jobs, contexts, environment, admin, or all.",
     ),
     setting(
         "tool_descriptions",
@@ -270,6 +270,14 @@ pub(crate) static KEYS: &[Key] = &[
         secret: true,
         ..setting("token", Kind::Text, None, Some("ISLE_TOKEN"), Scope::Client, "Bearer token for `url`.")
     },
+    setting(
+        "namespace",
+        Kind::Text,
+        None,
+        Some("ISLE_NAMESPACE"),
+        Scope::Client,
+        "Namespace to work in; only the operator may choose. A token has one of its own.",
+    ),
     setting(
         "state_dir",
         Kind::Text,

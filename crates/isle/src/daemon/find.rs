@@ -10,13 +10,15 @@ use crate::places::Places;
 
 /// Which daemon: the one `url` names, else this user's own.
 pub(crate) fn endpoint(places: &Places, settings: &Settings) -> Result<Endpoint> {
-    match settings.text("url").filter(|_| !places.socket_chosen) {
-        Some(url) => Endpoint::from_url(&url, &settings.text("token").unwrap_or_default()),
+    let endpoint = match settings.text("url").filter(|_| !places.socket_chosen) {
+        Some(url) => Endpoint::from_url(&url, &settings.text("token").unwrap_or_default())?,
         None => {
             places.check_runtime_dir()?;
-            Ok(Endpoint::Unix(places.socket.clone()))
+            Endpoint::unix(places.socket.clone())
         }
-    }
+    };
+    let namespace = places.namespace.clone().or_else(|| settings.text("namespace"));
+    Ok(endpoint.within(namespace.as_deref().map(str::parse).transpose()?))
 }
 
 /// Does something with the daemon; when there is none, starts it and does it then.
@@ -53,7 +55,7 @@ pub(crate) fn ensure_running<T>(
 
 fn may_start(endpoint: &Endpoint, error: &ClientError) -> bool {
     let refused = std::env::var_os("ISLE_NO_AUTOSTART").is_some_and(|value| value == "1");
-    matches!(endpoint, Endpoint::Unix(_)) && error.is_absent() && !refused
+    endpoint.socket().is_some() && error.is_absent() && !refused
 }
 
 /// A client; the first answer tells whether the daemon is of this version.

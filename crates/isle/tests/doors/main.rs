@@ -38,6 +38,7 @@ mod reset;
 mod run;
 mod run_limits;
 mod syncing;
+mod tenants;
 mod terminal;
 mod toolsets;
 mod trees;

@@ -297,12 +297,22 @@ impl TestDaemon {
         if !rustix::process::geteuid().is_root() {
             self.revive_workspaces();
         }
-        let removed = finish(&mut self.isle(&["rm", "--all", "--wipe"]));
-        self.terminate();
-        if removed.status.success() {
-            return Ok(());
+        let mut said = String::new();
+        for namespace in self.namespaces() {
+            let removed = finish(&mut self.isle(&["rm", "--all", "--wipe", "--namespace", &namespace]));
+            if !removed.status.success() {
+                said.push_str(&String::from_utf8_lossy(&removed.stderr));
+            }
         }
-        Err(String::from_utf8_lossy(&removed.stderr).into_owned())
+        self.terminate();
+        if said.is_empty() { Ok(()) } else { Err(said) }
+    }
+
+    /// Whose sandboxes there are.
+    fn namespaces(&self) -> Vec<String> {
+        let listed = http::try_unix(&self.socket(), "GET /v1/tokens", &[], b"");
+        let listed = listed.ok().map(|answer| answer.json()["namespaces"].clone()).unwrap_or_default();
+        serde_json::from_value(listed).unwrap_or_else(|_| vec!["default".to_owned()])
     }
 }
 
@@ -312,12 +322,9 @@ impl TestDaemon {
     fn revive_workspaces(&self) {
         let volumes = self.home.state_dir().join("native/volumes");
         for volume in std::fs::read_dir(volumes).into_iter().flatten().flatten() {
-            finish(&mut self.isle(&[
-                "exec".as_ref(),
-                volume.file_name().as_os_str(),
-                "--".as_ref(),
-                "true".as_ref(),
-            ]));
+            let address = volume.file_name().to_string_lossy().into_owned();
+            let (namespace, name) = address.split_once('@').unwrap_or(("default", &address));
+            finish(&mut self.isle(&["exec", name, "--namespace", namespace, "--", "true"]));
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use isle_client::{Client, Endpoint, Result};
+use isle_client::{Client, Result};
 use isle_engine::backend::{Containment, GuaranteeStatus, Tier};
 use isle_engine::ops::shapes::RunResult;
 use isle_engine::{Code, Error};
@@ -94,9 +94,9 @@ struct Line {
 
 impl Range {
     async fn set_up(client: &Client) -> Result<Self> {
-        let socket = match client.endpoint() {
-            Endpoint::Unix(path) => path.clone(),
-            Endpoint::Tcp { .. } => {
+        let socket = match client.endpoint().socket() {
+            Some(path) => path.to_owned(),
+            None => {
                 return Err(Error::new(Code::InvalidArgument, "the attacks need the daemon's own host")
                     .next("run `isle doctor --deep` there")
                     .into());

@@ -1,0 +1,317 @@
+//! Tenants: each has a token and a namespace, uses whatever names it likes, and cannot tell what others
+//! have from what never was. Whoever owns the socket is the operator and may choose.
+
+use serde_json::{Value, json};
+
+use super::mcp::Client;
+use crate::harness::http::{self, Answer, unix_raw};
+use crate::harness::{TestDaemon, finish, until_some};
+
+const JSON: &str = "Content-Type: application/json";
+const ACCEPT: &str = "Accept: application/json, text/event-stream";
+/// An id that Isle could have given and never gave.
+const NO_RUN: &str = "run_00000000000000000000000000";
+
+/// Somebody with a token, over TCP.
+struct Caller {
+    address: String,
+    token: String,
+}
+
+impl Caller {
+    fn raw(&self, line: &str, headers: &[&str], body: &[u8]) -> Answer {
+        let (host, bearer) =
+            (format!("Host: {}", self.address), format!("Authorization: Bearer {}", self.token));
+        let headers: Vec<&str> =
+            [host.as_str(), &bearer].into_iter().chain(headers.iter().copied()).collect();
+        http::tcp(&self.address, line, &headers, body)
+    }
+
+    fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Answer {
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let kind: &[&str] = if body.is_empty() { &[] } else { &[JSON] };
+        self.raw(&format!("{method} {path}"), kind, body.as_bytes())
+    }
+
+    fn post(&self, path: &str, body: Value) -> Value {
+        let answer = self.ask("POST", path, Some(&body));
+        assert_eq!(answer.status, 200, "POST {path} {body}: {}", answer.text());
+        answer.json()
+    }
+
+    fn get(&self, path: &str) -> Value {
+        let answer = self.ask("GET", path, None);
+        assert_eq!(answer.status, 200, "GET {path}: {}", answer.text());
+        answer.json()
+    }
+
+    fn shell(&self, sandbox: &str, command: &str) -> Value {
+        let run = self.post(&format!("/v1/sandboxes/{sandbox}/exec"), json!({ "command": command }));
+        assert_eq!(run["state"], "completed", "{command}: {run}");
+        run
+    }
+
+    fn names(&self) -> Vec<String> {
+        let listed = self.get("/v1/sandboxes");
+        let sandboxes = listed["sandboxes"].as_array().unwrap().clone();
+        sandboxes.iter().map(|sandbox| sandbox["name"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+/// A daemon that also listens on TCP, and where.
+fn listening(settings: &[(&str, &str)]) -> (TestDaemon, String) {
+    let all: Vec<(&str, &str)> = [("ISLE_LISTEN", "127.0.0.1:0")].iter().chain(settings).copied().collect();
+    let daemon = TestDaemon::start_with(&all);
+    let address = address_of(&daemon, 0);
+    (daemon, address)
+}
+
+/// Where the daemon of the so-many-th start listens.
+fn address_of(daemon: &TestDaemon, start: usize) -> String {
+    until_some("the daemon says where it listens", || {
+        let log = daemon.log();
+        let said = log.match_indices("\"tcp\":\"").nth(start)?.0 + "\"tcp\":\"".len();
+        Some(log[said..].split('"').next()?.to_owned())
+    })
+}
+
+fn tenant(daemon: &TestDaemon, address: &str, namespace: &str) -> Caller {
+    let token = daemon.succeeds(&["token", "create", "--namespace", namespace]);
+    Caller { address: address.to_owned(), token: token.trim().to_owned() }
+}
+
+/// Two answers that say the same, but for the names that were asked for.
+fn the_same(theirs: &Answer, nobodys: &Answer, name: &str, no_name: &str) {
+    let reworded = theirs.text().replace(name, no_name);
+    assert_eq!((theirs.status, reworded), (nobodys.status, nobodys.text()));
+    assert!(theirs.status >= 400, "{}", theirs.text());
+}
+
+#[test]
+fn two_tenants_use_the_same_names_and_see_nothing_of_each_other() {
+    let (daemon, address) = listening(&[]);
+    let (one, two) = (tenant(&daemon, &address, "one"), tenant(&daemon, &address, "two"));
+    one.shell("web", "echo of one > note");
+    two.shell("web", "echo of two > note; sleep 0.1");
+    daemon.shell("web", "echo of the operator > note");
+    one.shell("only-one", "true");
+    assert_eq!(one.shell("web", "cat note")["stdout"], "of one\n");
+    assert_eq!(two.shell("web", "cat note")["stdout"], "of two\n");
+    assert_eq!(daemon.shell("web", "cat note"), "of the operator\n");
+
+    one.post("/v1/sandboxes/web/env", json!({ "action": "set", "variables": { "WHOSE": "one" } }));
+    assert_eq!(one.shell("web", "echo $WHOSE")["stdout"], "one\n");
+    assert_eq!(two.shell("web", "echo $WHOSE")["stdout"], "\n");
+
+    assert_eq!(one.names(), ["only-one", "web"]);
+    assert_eq!(two.names(), ["web"]);
+    assert!(!daemon.names().contains(&"only-one".to_owned()));
+    let commands = |caller: &Caller| -> Vec<String> {
+        let runs = caller.get("/v1/runs")["runs"].as_array().unwrap().clone();
+        runs.iter().map(|run| run["command"].as_str().unwrap().to_owned()).collect()
+    };
+    assert!(commands(&one).contains(&"echo of one > note".to_owned()), "{:?}", commands(&one));
+    assert!(
+        commands(&two).iter().all(|command| !command.contains("of one") && !command.contains("operator"))
+    );
+    let audited = two.get("/v1/audit?limit=500").to_string();
+    assert!(audited.contains("of two") && !audited.contains("of one") && !audited.contains("only-one"));
+    assert!(!daemon.get("/v1/audit?limit=500").to_string().contains("of two"));
+    assert_eq!(daemon.get("/v1/audit/verify")["intact"], true);
+    let health = two.get("/v1/health");
+    assert_eq!(health["sandboxes"], 1, "{health}");
+}
+
+#[test]
+fn what_is_another_tenants_is_answered_as_what_never_was() {
+    let (daemon, address) = listening(&[]);
+    let (one, two) = (tenant(&daemon, &address, "one"), tenant(&daemon, &address, "two"));
+    let job = json!({ "command": "sleep 300", "name": "server", "input": true });
+    let live = one.post("/v1/sandboxes/web/jobs", job)["run_id"].as_str().unwrap().to_owned();
+    let ended = one.shell("web", "echo secret")["run_id"].as_str().unwrap().to_owned();
+
+    for run in [&live, &ended] {
+        for (method, path, body) in [
+            ("POST", "/v1/runs/RUN/wait", Some(json!({ "timeout": "1s" }))),
+            ("GET", "/v1/runs/RUN/logs", None),
+            ("POST", "/v1/runs/RUN/kill", Some(json!({}))),
+            ("POST", "/v1/runs/RUN/input", Some(json!({ "text": "x" }))),
+            ("GET", "/v1/runs/RUN/events", None),
+            ("GET", "/v1/runs?before=RUN", None),
+        ] {
+            let asked = |id: &str| two.ask(method, &path.replace("RUN", id), body.as_ref());
+            the_same(&asked(run), &asked(NO_RUN), run, NO_RUN);
+        }
+    }
+    let asked = |job: &str| two.ask("POST", &format!("/v1/runs/{job}/kill"), Some(&json!({})));
+    the_same(&asked("web:server"), &asked("web:nobody"), "server", "nobody");
+    for (method, path, body) in [
+        ("GET", "/v1/status?sandbox=NAME", None),
+        ("GET", "/v1/sandboxes/NAME/files/read?path=x", None),
+        ("GET", "/v1/sandboxes/NAME/files/content?path=x", None),
+        ("GET", "/v1/sandboxes/NAME/files/tree?path=.", None),
+        ("GET", "/v1/sandboxes/NAME/files/watch", None),
+        ("GET", "/v1/sandboxes/NAME/contexts", None),
+        ("POST", "/v1/sandboxes/NAME/env", Some(json!({ "action": "list" }))),
+        ("POST", "/v1/sandboxes/NAME/reset", Some(json!({}))),
+        ("DELETE", "/v1/sandboxes/NAME", None),
+        ("DELETE", "/v1/sandboxes/NAME?wipe=true", None),
+    ] {
+        let asked = |name: &str| two.ask(method, &path.replace("NAME", name), body.as_ref());
+        the_same(&asked("web"), &asked("nob"), "web", "nob");
+    }
+    // A terminal on the run of another: refused in the first answer.
+    let viewed = |run: &str| {
+        let mut command = daemon.isle(&["attach", run, "--json"]);
+        let output =
+            finish(command.env("ISLE_URL", format!("http://{address}")).env("ISLE_TOKEN", &two.token));
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).replace(run, NO_RUN)
+    };
+    assert_eq!(viewed(&live), viewed(NO_RUN));
+
+    let state = one.ask("POST", &format!("/v1/runs/{live}/wait"), Some(&json!({ "timeout": "0s" }))).json();
+    assert_eq!(state["state"], "running", "nobody ended it: {state}");
+    assert_eq!(one.names(), ["web"]);
+}
+
+#[test]
+fn an_mcp_session_of_one_tenant_is_none_for_another() {
+    let (daemon, address) = listening(&[]);
+    let (one, two) = (tenant(&daemon, &address, "one"), tenant(&daemon, &address, "two"));
+    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}});
+    let answer = one.raw("POST /mcp", &[ACCEPT, JSON], hello.to_string().as_bytes());
+    let id = answer.header("mcp-session-id").unwrap().to_owned();
+    let session = format!("Mcp-Session-Id: {id}");
+    let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string();
+    assert_eq!(one.raw("POST /mcp", &[ACCEPT, JSON, &session], ready.as_bytes()).status, 202);
+
+    let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call",
+        "params": {"name": "exec", "arguments": {"sandbox": "web", "command": "echo hello"}}});
+    let call = call.to_string();
+    let nobodys = format!("Mcp-Session-Id: {}", "0".repeat(id.len()));
+    let asked = |session: &str| two.raw("POST /mcp", &[ACCEPT, JSON, session], call.as_bytes());
+    let (theirs, never) = (asked(&session), asked(&nobodys));
+    assert_eq!((theirs.status, theirs.text()), (404, never.text()));
+    assert_eq!(never.status, 404);
+    assert_eq!(two.raw("DELETE /mcp", &[&session], b"").status, 404);
+
+    let answer = one.raw("POST /mcp", &[ACCEPT, JSON, &session], call.as_bytes());
+    assert!(answer.status == 200 && answer.text().contains("hello"), "{}", answer.text());
+    assert_eq!(one.names(), ["web"]);
+    assert!(two.names().is_empty() && !daemon.names().contains(&"web".to_owned()));
+}
+
+#[test]
+fn the_operator_chooses_a_namespace_and_nobody_else_does() {
+    let (daemon, address) = listening(&[]);
+    let (one, _two) = (tenant(&daemon, &address, "one"), tenant(&daemon, &address, "two"));
+    one.shell("web", "true");
+    // By flag, by variable, by header, over MCP, and over TCP with the operator's token.
+    assert!(daemon.succeeds(&["ls", "--namespace", "one"]).contains("web"));
+    assert!(!daemon.succeeds(&["ls"]).contains("web"));
+    let output = finish(daemon.isle(&["exec", "web", "--", "pwd"]).env("ISLE_NAMESPACE", "one"));
+    assert!(output.status.success(), "{output:?}");
+    let header = |name: &str| {
+        unix_raw(&daemon.socket(), "GET /v1/sandboxes", &[&format!("Isle-Namespace: {name}")], b"")
+    };
+    assert!(header("one").text().contains("\"web\"") && !header("two").text().contains("\"web\""));
+    let (mut client, _) = Client::initialized_with(&daemon, "2025-11-25", &["--namespace", "one"]);
+    let status = client.call("status", json!({})).to_string();
+    assert!(status.contains("web"), "{status}");
+    let token = std::fs::read_to_string(daemon.home().state_dir().join("token")).unwrap();
+    let operator = Caller { address: address.clone(), token: token.trim().to_owned() };
+    assert!(operator.raw("GET /v1/sandboxes", &["Isle-Namespace: one"], b"").text().contains("\"web\""));
+
+    let unknown = header("three");
+    assert_eq!((unknown.status, unknown.code().as_str()), (404, "NAMESPACE_NOT_FOUND"));
+    assert!(unknown.text().contains("two"), "{}", unknown.text());
+    assert_eq!(header("no good").code(), "INVALID_NAME");
+    let output = finish(&mut daemon.isle(&["exec", "web", "--namespace", "three", "--", "true"]));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("NAMESPACE_NOT_FOUND"), "{output:?}");
+
+    // A tenant is told the same of a namespace that is there and of one that is not.
+    for name in ["two", "three", "default"] {
+        let answer = one.raw("GET /v1/sandboxes", &[&format!("Isle-Namespace: {name}")], b"");
+        assert_eq!((answer.status, answer.code().as_str()), (403, "FORBIDDEN"), "{name}");
+    }
+    assert_eq!(one.raw("GET /v1/sandboxes", &["Isle-Namespace: one"], b"").status, 200);
+    let copy = json!({ "host_path": "/etc/hostname", "path": "x" });
+    for (method, path, body) in [
+        ("POST", "/v1/tokens", Some(json!({ "namespace": "two" }))),
+        ("GET", "/v1/tokens", None),
+        ("DELETE", "/v1/tokens/tok_00000000000000000000000000", None),
+        ("GET", "/v1/audit/verify", None),
+        ("POST", "/v1/shutdown", Some(json!({}))),
+        ("POST", "/v1/sandboxes/web/files/copy_in", Some(copy.clone())),
+        ("POST", "/v1/sandboxes/web/files/copy_out", Some(copy)),
+    ] {
+        let answer = one.ask(method, path, body.as_ref());
+        assert_eq!((answer.status, answer.code().as_str()), (403, "FORBIDDEN"), "{path}: {}", answer.text());
+    }
+}
+
+#[test]
+fn a_token_is_shown_once_kept_as_a_hash_and_worthless_when_revoked() {
+    let (mut daemon, address) = listening(&[]);
+    let one = tenant(&daemon, &address, "one");
+    assert!(one.token.starts_with("isle_") && one.token.len() > 40, "{}", one.token);
+    let listed: Value = serde_json::from_str(&daemon.succeeds(&["token", "list", "--json"])).unwrap();
+    assert!(listed["tokens"][0].get("last_used_at").is_none(), "{listed}");
+    assert_eq!(listed["namespaces"], json!(["default", "one"]));
+    one.shell("web", "echo kept > note");
+    let listed = daemon.get("/v1/tokens?namespace=one");
+    assert!(listed["tokens"][0]["last_used_at"].is_string(), "{listed}");
+    let id = listed["tokens"][0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(daemon.refused("GET", "/v1/tokens?namespace=two", None)["code"], "NAMESPACE_NOT_FOUND");
+
+    // Neither state nor log nor audit has the token itself.
+    for entry in std::fs::read_dir(daemon.home().state_dir()).unwrap().flatten() {
+        if entry.file_type().unwrap().is_file() {
+            let bytes = std::fs::read(entry.path()).unwrap();
+            let found = bytes.windows(one.token.len()).any(|window| window == one.token.as_bytes());
+            assert!(!found, "{}", entry.path().display());
+        }
+    }
+    // A crash changes nothing about whose what is.
+    daemon.kill();
+    daemon.launch();
+    let one = Caller { address: address_of(&daemon, 1), ..one };
+    assert_eq!(one.shell("web", "cat note")["stdout"], "kept\n");
+
+    daemon.succeeds(&["token", "revoke", &id]);
+    let answer = one.ask("GET", "/v1/sandboxes", None);
+    assert_eq!((answer.status, answer.code().as_str()), (401, "UNAUTHENTICATED"));
+    assert_eq!(daemon.refused("DELETE", &format!("/v1/tokens/{id}"), None)["code"], "TOKEN_NOT_FOUND");
+    assert!(daemon.succeeds(&["ls", "--namespace", "one"]).contains("web"), "its namespace stays");
+    let output = finish(&mut daemon.isle(&["token", "create"]));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("INVALID_ARGUMENT") && said.contains("--namespace"), "{said}");
+    let audited = daemon.get("/v1/audit?limit=500").to_string();
+    assert!(audited.contains("create_token") && audited.contains("revoke_token"), "{audited}");
+}
+
+#[test]
+fn workspaces_of_the_same_name_are_wiped_one_at_a_time() {
+    let (daemon, address) = listening(&[]);
+    let (one, two) = (tenant(&daemon, &address, "one"), tenant(&daemon, &address, "two"));
+    for (caller, whose) in [(&one, "one"), (&two, "two")] {
+        caller.shell("web", &format!("echo {whose} > note"));
+    }
+    assert_eq!(one.ask("DELETE", "/v1/sandboxes/web", None).status, 200);
+    assert_eq!(two.shell("web", "cat note")["stdout"], "two\n");
+    assert_eq!(two.ask("DELETE", "/v1/sandboxes/web?wipe=true", None).status, 200);
+    assert_eq!(one.shell("web", "cat note")["stdout"], "one\n", "its workspace stayed");
+    assert_eq!(two.shell("web", "cat note || echo gone")["stdout"], "gone\n");
+    // A named process tier keeps its places apart, too.
+    if daemon.offers("process") {
+        for (caller, whose) in [(&one, "one"), (&two, "two")] {
+            let body = json!({ "sandbox": "plain", "tier": "process", "allow_downgrade": true });
+            caller.post("/v1/sandboxes", body);
+            caller.shell("plain", &format!("echo {whose} > note"));
+        }
+        assert_eq!(one.shell("plain", "cat note")["stdout"], "one\n");
+        assert_eq!(two.shell("plain", "cat note")["stdout"], "two\n");
+    }
+}
