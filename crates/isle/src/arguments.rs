@@ -5,10 +5,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+mod events;
 mod file;
 mod job;
 mod sync;
 
+pub(crate) use events::EventsArguments;
 pub(crate) use file::{FileArguments, FileCommand};
 pub(crate) use job::{
     AttachArguments, BatchArguments, JobArguments, JobCommand, JobListArguments, JobStartArguments,
@@ -139,6 +141,8 @@ pub(crate) enum Command {
     Kill(KillArguments),
     /// List runs
     History(HistoryArguments),
+    /// Show what happened, and with --follow what happens
+    Events(EventsArguments),
     /// Show the audit log, or prove that nobody changed it
     Audit(AuditArguments),
     /// Run the daemon here
@@ -167,7 +171,7 @@ pub(crate) enum Command {
 /// Arguments of `isle mcp`.
 #[derive(Debug, Args)]
 pub(crate) struct McpArguments {
-    /// Sets of tools the client is shown: core, files, jobs, contexts, environment, or all
+    /// Sets of tools the client is shown: core, files, jobs, contexts, environment, admin, or all
     #[arg(long, value_name = "SET,SET")]
     pub(crate) toolsets: Option<String>,
 }

@@ -25,6 +25,7 @@ use crate::backend::{Backend, Limits, Offer, Tier};
 use crate::context::{CallContext, Door};
 pub use crate::deny::DenyList;
 use crate::error::{Code, Error, Result};
+use crate::events::{EventSelection, Events, FollowedEvent};
 use crate::failpoint;
 use crate::journal::{Audit, Journal};
 use crate::ops::Registry;
@@ -107,6 +108,7 @@ impl std::fmt::Debug for Engine {
 pub(crate) struct Inner {
     pub(crate) config: EngineConfig,
     pub(crate) journal: Journal,
+    pub(crate) events: Arc<Events>,
     pub(crate) backends: Vec<Arc<dyn Backend>>,
     pub(crate) offers: RwLock<Vec<(Arc<dyn Backend>, Offer)>>,
     pub(crate) fleet: Fleet,
@@ -263,6 +265,7 @@ impl Engine {
         let offers = offers(&backends);
         let inner = Arc::new(Inner {
             config,
+            events: Arc::new(Events::open(store.clone())?),
             journal: Journal::new(store),
             backends,
             offers: RwLock::new(offers),
@@ -279,6 +282,7 @@ impl Engine {
             registry: Registry::standard(),
             stopping: AtomicBool::new(false),
         });
+        tokio::spawn(inner.events.keep());
         inner.load_variables()?;
         inner.recover().await?;
         inner.keep_house();
@@ -328,6 +332,16 @@ impl Engine {
     /// Follows a run.
     pub fn follow(&self, run: &RunId, from: FollowFrom) -> Result<BoxStream<'static, RunEvent>> {
         self.inner.follow(run, from)
+    }
+
+    /// Follows what happens, from after the event with that id, or from now on.
+    #[must_use]
+    pub fn follow_events(
+        &self,
+        after: Option<u64>,
+        selection: EventSelection,
+    ) -> BoxStream<'static, FollowedEvent> {
+        self.inner.events.follow(after, selection)
     }
 
     /// Reads a file as a stream.
@@ -404,6 +418,7 @@ impl Inner {
             loop {
                 let Some(inner) = engine.upgrade() else { return };
                 inner.journal.evict();
+                inner.events.evict();
                 drop(inner);
                 for _ in 0..TICKS {
                     tokio::time::sleep(TICK).await;

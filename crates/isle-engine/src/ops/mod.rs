@@ -23,6 +23,7 @@ mod create;
 mod destroy;
 mod edit_file;
 mod env;
+mod events;
 mod exec;
 mod git_clone;
 mod health;
@@ -56,6 +57,7 @@ mod wait;
 mod watch_files;
 mod write_files;
 
+pub use events::EventShape;
 pub use toolsets::{Toolset, Toolsets};
 
 /// HTTP method of a route.
@@ -285,6 +287,7 @@ fn standard() -> Vec<Entry> {
         Entry::of::<remove_file::RemoveFile>(),
         Entry::of::<audit::Audit>(),
         Entry::of::<audit_verify::AuditVerify>(),
+        Entry::of::<events::Events>(),
         Entry::of::<runtimes::Runtimes>(),
         Entry::of::<health::Health>(),
     ]

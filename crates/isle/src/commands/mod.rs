@@ -11,6 +11,7 @@ mod contexts;
 mod cp;
 mod doctor;
 mod env;
+mod events;
 mod exec;
 mod fields;
 mod file;
@@ -112,6 +113,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Wait(arguments) => block_on(wait::wait(context, arguments)),
         Command::Kill(arguments) => block_on(kill::kill(context, arguments)),
         Command::History(arguments) => block_on(history::history(context, arguments)),
+        Command::Events(arguments) => block_on(events::events(context, arguments)),
         Command::Audit(arguments) => block_on(audit::audit(context, arguments)),
         Command::Serve(arguments) => serve::serve(context, arguments),
         Command::Stop => block_on(stop::stop(context)),

@@ -232,7 +232,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("core"),
         Some("ISLE_TOOLSETS"),
         Scope::Daemon,
-        "Sets of tools MCP clients are shown that do not choose: core, files, jobs, contexts, environment, or all.",
+        "Sets of tools MCP clients are shown that do not choose: core, files, jobs, contexts, environment, admin, or all.",
     ),
     setting(
         "tool_descriptions",
