@@ -31,7 +31,7 @@ try_all() {
     shift
     if "$environment/bin/schemathesis" "$@" run "$url/openapi.json" \
         --header "Authorization: Bearer $token" \
-        --exclude-operation-id attach --exclude-operation-id watch_files_events \
+        --exclude-operation-id attach --exclude-operation-id watch_files_events --exclude-operation-id follow_events \
         --phases examples,coverage,fuzzing --max-examples 15 --generation-deterministic \
         --checks not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,response_schema_conformance \
         --request-timeout 30 --warnings off --no-color >"$report" 2>&1; then

@@ -80,42 +80,55 @@ impl FollowedRun {
     }
 }
 
-/// Something that happened to files of a sandbox, by its name, and what there is to say.
+/// One event of a stream, by its name, and what there is to say.
 #[derive(Debug, Clone, PartialEq)]
-pub struct WatchedEvent {
-    /// `watching`, `file`, `overflow` or `ended`.
+pub struct StreamedEvent {
+    /// Position, for resuming.
+    pub id: u64,
+    /// What happened: `watching` or `file` of a watch, `run_started` or `lost` of the daemon's events.
     pub name: String,
-    /// Of a file: kind, path, from and directory.
+    /// The rest.
     pub data: serde_json::Value,
 }
 
-/// Files being watched.
+/// A stream of events.
 #[derive(Debug)]
-pub struct WatchedFiles {
+pub struct EventStream {
     body: Incoming,
     buffer: BytesMut,
 }
 
 impl Client {
     /// Watches files of a sandbox.
-    pub async fn watch(&self, sandbox: &str, path: &str, recursive: bool) -> Result<WatchedFiles> {
+    pub async fn watch(&self, sandbox: &str, path: &str, recursive: bool) -> Result<EventStream> {
         let (sandbox, path) = (encode(sandbox), encode(path));
         let path = format!("/v1/sandboxes/{sandbox}/files/watch/events?path={path}&recursive={recursive}");
+        self.event_stream(&path).await
+    }
+
+    /// Follows what happens in the daemon. The filters are those of the route `/v1/events`.
+    pub async fn follow_events(&self, filters: &[(&str, &str)]) -> Result<EventStream> {
+        let query: Vec<String> =
+            filters.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect();
+        self.event_stream(&format!("/v1/events?{}", query.join("&"))).await
+    }
+
+    async fn event_stream(&self, path: &str) -> Result<EventStream> {
         let headers = [("accept", "text/event-stream")];
-        let response = self.stream(Method::GET, &path, &headers, whole(Bytes::new())).await?;
-        Ok(WatchedFiles { body: response.into_body(), buffer: BytesMut::new() })
+        let response = self.stream(Method::GET, path, &headers, whole(Bytes::new())).await?;
+        Ok(EventStream { body: response.into_body(), buffer: BytesMut::new() })
     }
 }
 
-impl WatchedFiles {
+impl EventStream {
     /// The next event; `None` when the stream ended.
-    pub async fn next(&mut self) -> Result<Option<WatchedEvent>> {
+    pub async fn next(&mut self) -> Result<Option<StreamedEvent>> {
         loop {
             while let Some(block) = take_block(&mut self.buffer) {
-                let (_, name, data) = fields(&block)?;
+                let (id, name, data) = fields(&block)?;
                 if !name.is_empty() {
                     let data = serde_json::from_str(&data).map_err(ClientError::not_understood)?;
-                    return Ok(Some(WatchedEvent { name, data }));
+                    return Ok(Some(StreamedEvent { id, name, data }));
                 }
             }
             match self.body.frame().await {

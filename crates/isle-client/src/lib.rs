@@ -21,5 +21,5 @@ pub use client::{Client, DaemonVersion};
 pub use endpoint::Endpoint;
 pub use error::{ClientError, Result};
 pub use files::{FileBody, FileMode};
-pub use follow::{FollowedRun, RunEvent, RunEventKind, WatchedEvent, WatchedFiles};
+pub use follow::{EventStream, FollowedRun, RunEvent, RunEventKind, StreamedEvent};
 pub use pipe::{Pipe, open_pipe};

@@ -9,6 +9,7 @@ pub mod context;
 mod deny;
 pub mod engine;
 pub mod error;
+pub mod events;
 mod install;
 mod journal;
 pub mod ops;

@@ -2,6 +2,7 @@
 //! the routes do.
 
 use isle_engine::Code;
+use isle_engine::events::EventKind;
 use isle_engine::ops::{Entry, Method, Registry};
 use serde_json::{Map, Value, json};
 
@@ -264,6 +265,20 @@ fn fixed_paths() -> Map<String, Value> {
                 {"name": "tail", "in": "query", "required": false, "schema": {"type": "integer", "minimum": 0},
                     "description": "Begin with the last so many lines of each output; `after` counts more."}],
             "responses": {"200": events, "204": {"description": "It has ended and there is nothing more."}, "default": error}}},
+        "/v1/events": {"get": {"operationId": "follow_events", "summary": "Follow what happens",
+            "description": "Every event is named after its kind; data is the same object that the operation `events` lists. `lost` tells how many are gone.",
+            "parameters": [
+                {"name": "after", "in": "query", "required": false, "schema": {"type": "integer", "minimum": 0},
+                    "description": "Id of the last event seen; the header Last-Event-ID says the same. Without either, from now on."},
+                {"name": "kind", "in": "query", "required": false,
+                    "schema": {"type": "array", "items": {"type": "string", "enum": EventKind::ALL}}},
+                {"name": "sandbox", "in": "query", "required": false, "schema": {"type": "string"}},
+                {"name": "run_id", "in": "query", "required": false, "schema": {"type": "string"}},
+                {"name": "all", "in": "query", "required": false, "schema": {"type": "boolean"},
+                    "description": "What happens in all namespaces; the operator's."}],
+            "responses": {"200": {"description": "The events.", "content": {"text/event-stream": {"schema": {"type": "object",
+                "required": ["id", "event", "data"], "properties": {"id": {"type": "string"}, "data": {"type": "string"},
+                    "event": {"type": "string"}}}}}}, "default": error}}},
         "/v1/attach": {"get": {"operationId": "attach", "summary": "An interactive command over a WebSocket",
             "responses": {"101": {"description": "The WebSocket."}, "default": error}}}
     });

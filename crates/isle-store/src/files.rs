@@ -135,7 +135,7 @@ pub(crate) fn lock(path: &Path) -> Result<Lock, StoreError> {
     Ok(Lock(file))
 }
 
-fn options() -> OpenOptions {
+pub(crate) fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     // A link planted under one of our names must not lead elsewhere.
     let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);

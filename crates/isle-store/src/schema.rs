@@ -12,7 +12,7 @@ use crate::files;
 pub(crate) const APPLICATION_ID: i32 = 0x4953_4c45;
 
 /// Position `n` leads from version `n` to `n + 1`. Never edit one that was released; add another.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7];
 
 // Every index is a page more to write for each run, so there is one only where a search would be long:
 // old runs are forgotten, so those that have not ended are found by looking at all, and what one sandbox
@@ -151,6 +151,20 @@ CREATE TABLE tokens (
     created_at_ms INTEGER NOT NULL,
     last_used_ms INTEGER
 ) STRICT, WITHOUT ROWID;
+";
+
+// No index: what is listed is found by walking back from the newest, and there are only so many.
+const V7: &str = "
+CREATE TABLE events (
+    id INTEGER PRIMARY KEY,
+    time_ms INTEGER NOT NULL,
+    namespace TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    sandbox TEXT,
+    run TEXT,
+    message TEXT NOT NULL,
+    data TEXT NOT NULL
+) STRICT;
 ";
 
 /// The newest version a list of migrations leads to.

@@ -5,11 +5,13 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+mod events;
 mod file;
 mod job;
 mod sync;
 mod token;
 
+pub(crate) use events::EventsArguments;
 pub(crate) use file::{FileArguments, FileCommand};
 pub(crate) use job::{
     AttachArguments, BatchArguments, JobArguments, JobCommand, JobListArguments, JobStartArguments,
@@ -146,6 +148,8 @@ pub(crate) enum Command {
     Token(TokenArguments),
     /// List runs
     History(HistoryArguments),
+    /// Show what happened, and with --follow what happens
+    Events(EventsArguments),
     /// Show the audit log, or prove that nobody changed it
     Audit(AuditArguments),
     /// Run the daemon here

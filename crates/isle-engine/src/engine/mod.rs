@@ -25,6 +25,7 @@ use crate::backend::{Backend, Limits, Offer, Tier};
 use crate::context::{CallContext, Door};
 pub use crate::deny::DenyList;
 use crate::error::{Code, Error, Result};
+use crate::events::{EventSelection, Events, FollowedEvent};
 use crate::failpoint;
 use crate::journal::{Audit, Journal};
 use crate::ops::Registry;
@@ -108,6 +109,7 @@ impl std::fmt::Debug for Engine {
 pub(crate) struct Inner {
     pub(crate) config: EngineConfig,
     pub(crate) journal: Journal,
+    pub(crate) events: Arc<Events>,
     pub(crate) backends: Vec<Arc<dyn Backend>>,
     pub(crate) offers: RwLock<Vec<(Arc<dyn Backend>, Offer)>>,
     pub(crate) fleet: Fleet,
@@ -265,6 +267,7 @@ impl Engine {
         let offers = offers(&backends);
         let inner = Arc::new(Inner {
             config,
+            events: Arc::new(Events::open(store.clone())?),
             journal: Journal::new(store),
             backends,
             offers: RwLock::new(offers),
@@ -283,6 +286,7 @@ impl Engine {
             stopping: AtomicBool::new(false),
         });
         inner.load_tenants()?;
+        tokio::spawn(inner.events.keep());
         inner.load_variables()?;
         inner.recover().await?;
         inner.keep_house();
@@ -338,6 +342,19 @@ impl Engine {
     ) -> Result<BoxStream<'static, RunEvent>> {
         let run = self.inner.find_run(context, &RunOrJob::Run(run.clone()))?;
         self.inner.follow(&run, from)
+    }
+
+    /// Follows what happens in the caller's namespace, or with `all` everywhere, which is the operator's:
+    /// from after the event with that id, or from now on.
+    pub fn follow_events(
+        &self,
+        context: &CallContext,
+        all: bool,
+        after: Option<u64>,
+        selection: EventSelection,
+    ) -> Result<BoxStream<'static, FollowedEvent>> {
+        let namespace = crate::events::within(context, all)?;
+        Ok(self.inner.events.follow(after, EventSelection { namespace, ..selection }))
     }
 
     /// Reads a file as a stream.
@@ -414,6 +431,7 @@ impl Inner {
             loop {
                 let Some(inner) = engine.upgrade() else { return };
                 inner.journal.evict();
+                inner.events.evict();
                 drop(inner);
                 for _ in 0..TICKS {
                     tokio::time::sleep(TICK).await;

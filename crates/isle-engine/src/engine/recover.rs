@@ -16,6 +16,7 @@ use super::Inner;
 use crate::agent::ExecInput;
 use crate::backend::{Backend, Found, Keep, SandboxSpec};
 use crate::error::{Error, Result};
+use crate::events::{EventKind, secret_values};
 use crate::failpoint;
 use crate::journal::{Actor, Audit, namespace_of, store_error};
 use crate::ops::shapes::CommandRecord;
@@ -179,6 +180,9 @@ impl Inner {
         let audit = Audit::stored(action, row, "half done when the daemon died");
         self.journal.forget_sandbox(id, (row.kind == "named").then_some(&audit))?;
         isle_fail::pass(Point::RecoverUndoForgotten);
+        if row.kind == "named" && !half_made {
+            self.tell_removed(row);
+        }
         Ok(())
     }
 
@@ -235,6 +239,7 @@ impl Inner {
         }
         if row.state != SandboxState::Failed.as_str() {
             self.journal.sandbox_failed(&sandbox, "it was dead when the daemon started");
+            self.tell_sandbox(EventKind::SandboxLost, &sandbox, "it was dead when the daemon started");
             isle_fail::pass(Point::RecoverFailureRecorded);
         }
         self.fleet.put_unless_there(sandbox);
@@ -393,6 +398,7 @@ impl Inner {
         run.job = row.job.as_deref().map(str::parse).transpose()?;
         run.terminal = row.terminal;
         run.locked = row.locked;
+        run.secrets = secret_values(self.variables.of(&sandbox.address()).iter());
         let commands: Vec<CommandRecord> = serde_json::from_value(row.commands.clone()).unwrap_or_default();
         run.commands = commands.iter().map(CommandText::of).collect();
         let run = Arc::new(run);
@@ -422,6 +428,7 @@ impl Inner {
         if let Err(error) = self.journal.run_lost(row, why) {
             tracing::warn!(run = row.id, %error, "the loss of a run could not be recorded");
         }
+        self.tell_lost(row, why);
         isle_fail::pass(Point::RecoverRunLost);
     }
 

@@ -23,6 +23,7 @@ mod create;
 mod destroy;
 mod edit_file;
 mod env;
+mod events;
 mod exec;
 mod git_clone;
 mod health;
@@ -57,6 +58,7 @@ mod wait;
 mod watch_files;
 mod write_files;
 
+pub use events::EventShape;
 pub use toolsets::{Toolset, Toolsets};
 
 /// HTTP method of a route.
@@ -289,6 +291,7 @@ fn standard() -> Vec<Entry> {
         Entry::of::<tokens::CreateToken>(),
         Entry::of::<tokens::ListTokens>(),
         Entry::of::<tokens::RevokeToken>(),
+        Entry::of::<events::Events>(),
         Entry::of::<runtimes::Runtimes>(),
         Entry::of::<health::Health>(),
     ]

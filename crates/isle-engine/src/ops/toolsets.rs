@@ -22,7 +22,7 @@ pub enum Toolset {
     Contexts,
     /// What a sandbox has to work with: variables, packages, checks of code.
     Environment,
-    /// For whoever runs the daemon: tenants, limits, usage.
+    /// For whoever operates it: tenants, limits, usage, what happened.
     Admin,
     /// Not an MCP tool.
     None,

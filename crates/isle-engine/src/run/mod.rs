@@ -126,6 +126,8 @@ pub(crate) struct Run {
     pub(crate) locked: bool,
     /// The commands it consists of, when there are several.
     pub(crate) commands: Vec<CommandText>,
+    /// Values that must not be told with it.
+    pub(crate) secrets: Vec<String>,
     started: Instant,
     /// Whether it waits for its turn.
     queued: AtomicBool,
@@ -176,6 +178,7 @@ impl Run {
             terminal: false,
             locked: false,
             commands: Vec::new(),
+            secrets: Vec::new(),
             started: Instant::now(),
             queued: AtomicBool::new(false),
             ending: AtomicU8::new(Ending::Own as u8),

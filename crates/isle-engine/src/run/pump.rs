@@ -93,6 +93,7 @@ impl Job {
                 Err(finish) => return never_begun(&inner, &run, passage, *finish, caller).await,
             },
         };
+        let begins = request.is_some();
         let sent = match request {
             Some(request) => match write_message(&mut stream, &request).await {
                 Ok(()) => isle_fail::fail(Point::ExecSent).map_err(FrameError::Io),
@@ -113,6 +114,9 @@ impl Job {
         }
         if sent.is_ok() {
             run.note_started();
+            if begins {
+                inner.tell_started(&run);
+            }
             // What follows can be done while the agent starts the command, so the request goes out first.
             tokio::task::yield_now().await;
         }
@@ -158,6 +162,7 @@ impl Job {
         isle_fail::pass(Point::ExecFinished);
         let (finish, unrecorded) = audited.into_parts();
         sandbox.run_ends();
+        inner.tell_ended(&run, &finish);
         run.publish(finish);
         inner.runs.ended(&run);
         // The next may begin: nothing of this one is left.
@@ -222,6 +227,7 @@ async fn never_begun(
     let audited = pipeline::audit(masked, &inner.journal, run).insist(&inner.journal, run).await;
     let (finish, unrecorded) = audited.into_parts();
     run.sandbox.run_ends();
+    inner.tell_ended(run, &finish);
     run.publish(finish);
     inner.runs.ended(run);
     if let Some(caller) = caller {

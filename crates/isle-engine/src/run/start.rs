@@ -19,6 +19,7 @@ use crate::backend::{Lifetime, Limits};
 use crate::context::CallContext;
 use crate::engine::Inner;
 use crate::error::{Code, Error, Result};
+use crate::events::secret_values;
 use crate::failpoint;
 use crate::journal::{Actor, Audit};
 use crate::pipeline;
@@ -40,7 +41,11 @@ struct Ready {
 impl Inner {
     /// Starts one run. Every execution of every door begins here.
     pub(crate) async fn start_run(self: &Arc<Self>, context: &CallContext, plan: Plan) -> Result<Started> {
-        let admitted = pipeline::admit(&self.admission, context).await?;
+        let admitted = pipeline::admit(&self.admission, context).await.inspect_err(|error| {
+            if error.code == Code::Busy {
+                self.tell_refused(context, error);
+            }
+        })?;
         let provided = pipeline::secrets(admitted);
         let routed = pipeline::network(provided);
         let mut passage = match pipeline::validate(routed, &plan, &self.config) {
@@ -68,11 +73,13 @@ impl Inner {
         run.terminal = plan.terminal.is_some();
         run.locked = plan.lock;
         run.commands = plan.command_texts();
-        let run = Arc::new(run);
         let variables = match &plan.program {
             Program::Tool { variables: false, .. } => Set::default(),
             _ => self.variables.of(&run.sandbox.address()),
         };
+        run.secrets =
+            secret_values(variables.iter().chain(plan.variables().map(|(name, value)| (name, value))));
+        let run = Arc::new(run);
         let own = variables.iter().map(|(name, value)| (name.clone(), value.clone()));
         let env: Vec<(String, String)> = own.chain(plan.env.iter().cloned()).collect();
         let request = self.request(&run, &plan, &env, ready.resolved.argv);
@@ -181,6 +188,7 @@ impl Inner {
         let detail = json!({ "kind": plan.kind.as_str(), "command": plan.display(), "rule": rule });
         // It logs by itself what cannot be written.
         self.journal.audit(&Audit::denied(context, name, detail)).ok();
+        self.tell_denied(context, name, plan, error);
     }
 
     fn request(

@@ -15,6 +15,7 @@ use super::{Run, answer_budget};
 use crate::agent::ExecSignal;
 use crate::engine::{Inner, SessionEvent};
 use crate::error::Code;
+use crate::events::EventKind;
 
 /// Bytes of earlier output a new viewer gets.
 const REPLAY: usize = 16 * 1024;
@@ -54,12 +55,14 @@ impl Run {
         events: mpsc::Sender<SessionEvent>,
     ) {
         let number = self.enter(window).await;
+        inner.tell_session(&self, EventKind::SessionOpened, true);
         tokio::select! {
             () = self.tell(&inner, &events) => {}
             () = self.hear(signals, number) => {}
             () = events.closed() => {}
             () = inner.leaving.cancelled() => {}
         }
+        inner.tell_session(&self, EventKind::SessionClosed, true);
         crate::lock(&self.viewers).windows.remove(&number);
         self.fit().await;
     }

@@ -8,6 +8,7 @@ use crate::backend::Keep;
 use crate::context::CallContext;
 use crate::engine::Inner;
 use crate::error::{Code, Error, Result};
+use crate::events::EventKind;
 use crate::failpoint;
 use crate::journal::{Actor, Audit};
 use crate::run::Ending;
@@ -45,7 +46,9 @@ impl Inner {
                 Keep::Nothing => "its workspace was wiped",
             };
             let audit = Audit::lifecycle(&actor, "destroy_sandbox", &sandbox, how);
-            inner.remove_incarnation(&sandbox, keep, &audit).await
+            inner.remove_incarnation(&sandbox, keep, &audit).await?;
+            inner.tell_sandbox(EventKind::SandboxDestroyed, &sandbox, how);
+            Ok(())
         });
         ending.await.map_err(|error| Error::internal(format!("destroying the sandbox failed: {error}")))?
     }

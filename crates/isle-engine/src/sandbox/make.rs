@@ -13,6 +13,7 @@ use crate::backend::{Created, Keep, Lifetime, Limits, SandboxSpec, Tier};
 use crate::context::CallContext;
 use crate::engine::{EngineConfig, Inner};
 use crate::error::{Code, Error, Result};
+use crate::events::EventKind;
 use crate::failpoint;
 use crate::journal::{Actor, Audit};
 use crate::run::Ending;
@@ -202,9 +203,13 @@ impl Inner {
             let why = if old.drifted() { "its policy changed" } else { "it died" };
             let audit = Audit::lifecycle(actor, "rebuild_sandbox", &old, why);
             self.take_down(&old, &audit, None).await?;
-            return self.build_in_place_of(actor, origin, spec, old).await;
+            let built = self.build_in_place_of(actor, origin, spec, old).await?;
+            self.tell_sandbox(EventKind::SandboxCreated, &built, why);
+            return Ok(built);
         }
-        self.build(actor, origin, spec, address).await
+        let built = self.build(actor, origin, spec, address).await?;
+        self.tell_sandbox(EventKind::SandboxCreated, &built, "");
+        Ok(built)
     }
 
     /// Ends an incarnation that another one is to replace. Its record stays until that one runs, so that
@@ -283,7 +288,9 @@ impl Inner {
             };
             let audit = Audit::lifecycle(&actor, "reset_sandbox", &old, "its workspace and caches stay");
             inner.take_down(&old, &audit, Some(Ending::Reset)).await?;
-            inner.build_in_place_of(&actor, old.origin, spec, old).await
+            let built = inner.build_in_place_of(&actor, old.origin, spec, old).await?;
+            inner.tell_sandbox(EventKind::SandboxReset, &built, "its workspace and caches stay");
+            Ok(built)
         });
         resetting.await.map_err(|error| Error::internal(format!("resetting the sandbox failed: {error}")))?
     }
@@ -440,4 +447,5 @@ fn connection_ended(engine: &Weak<Inner>, sandbox: &Weak<Sandbox>) {
     tracing::warn!(sandbox = %sandbox.name, id = %sandbox.id, "the sandbox died");
     sandbox.set_state(SandboxState::Failed);
     engine.journal.sandbox_failed(&sandbox, "its agent is gone");
+    engine.tell_sandbox(EventKind::SandboxLost, &sandbox, "its agent is gone");
 }

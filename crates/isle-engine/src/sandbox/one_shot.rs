@@ -12,6 +12,7 @@ use super::{Origin, Programs, Sandbox, SandboxState, StoredSpec};
 use crate::backend::{Keep, SandboxSpec};
 use crate::engine::Inner;
 use crate::error::{Error, Result};
+use crate::events::EventKind;
 use crate::failpoint;
 use crate::values::{Address, Namespace, SandboxId};
 
@@ -71,6 +72,7 @@ impl Inner {
             inner.connect(&guard.sandbox, created, Made::Now).await?;
             failpoint(Point::OneShotConnected)?;
             guard.sandbox.set_state(SandboxState::Running);
+            inner.tell_sandbox(EventKind::SandboxCreated, &guard.sandbox, "");
             Ok(guard)
         });
         making.await.map_err(|error| Error::internal(format!("making the sandbox failed: {error}")))?
@@ -82,6 +84,7 @@ impl Inner {
         }
         isle_fail::pass(Point::OneShotRemoved);
         self.fleet.take_out_one_shot(&sandbox.id);
+        self.tell_sandbox(EventKind::SandboxDestroyed, sandbox, "");
     }
 }
 

@@ -27,12 +27,14 @@ const ANYWAY: Duration = Duration::from_secs(10);
 /// After a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// Follows until the end; whether there was ever a whole copy is the answer.
 pub(super) async fn follow(
     job: Arc<SyncJob>,
     selector: Selector,
     leaving: CancellationToken,
     first: oneshot::Sender<Result<()>>,
-) {
+    on_begun: impl FnOnce(),
+) -> bool {
     let wake = Arc::new(Notify::new());
     // Before the first copy, so that nothing that changes meanwhile is missed.
     let watching = if job.poll {
@@ -50,12 +52,13 @@ pub(super) async fn follow(
     match begun {
         Ok(did) => {
             note(&job, calm, did, None);
+            on_begun();
             first.send(Ok(())).ok();
         }
         Err(error) => {
             end(&job, error.message.clone());
             first.send(Err(error)).ok();
-            return;
+            return false;
         }
     }
     let why = loop {
@@ -78,6 +81,7 @@ pub(super) async fn follow(
     };
     drop(watching);
     end(&job, why);
+    true
 }
 
 /// Waits for a reason to look, or for the end, and says why it is over.

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::carry::HostPlace;
 use crate::engine::Inner;
 use crate::error::{Code, Error, Result};
+use crate::events::EventKind;
 use crate::lock;
 use crate::ops::timestamp;
 use crate::sandbox::{Sandbox, SandboxState};
@@ -202,7 +203,18 @@ impl Inner {
         });
         self.admit_sync(&job)?;
         let (sender, first) = oneshot::channel();
-        tokio::spawn(follow::follow(job.clone(), selector, self.leaving.clone(), sender));
+        let (following, leaving, engine) = (job.clone(), self.leaving.clone(), Arc::downgrade(self));
+        tokio::spawn(async move {
+            let tell = |kind| {
+                if let Some(engine) = engine.upgrade() {
+                    engine.tell_sync(kind, &following.sandbox.namespace, &following.shape());
+                }
+            };
+            let begun = || tell(EventKind::SyncStarted);
+            if follow::follow(following.clone(), selector, leaving, sender, begun).await {
+                tell(EventKind::SyncStopped);
+            }
+        });
         match tokio::time::timeout(self.config.wait.0, first).await {
             Ok(Ok(Ok(()))) | Err(_) => Ok(job),
             Ok(Ok(Err(error))) => {

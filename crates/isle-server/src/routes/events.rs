@@ -71,7 +71,7 @@ fn parse_lines(text: &str) -> Result<usize> {
     })
 }
 
-fn parse_position(text: &str) -> Result<u64> {
+pub(super) fn parse_position(text: &str) -> Result<u64> {
     text.parse().map_err(|_| {
         Error::new(Code::InvalidArgument, format!("{text:?} is not the id of an event"))
             .next("give the id of the last event you saw, or 0")

@@ -12,6 +12,7 @@ use crate::app::Shared;
 use crate::reply::{self, Reply};
 use crate::{attach, openapi};
 
+mod bus;
 mod events;
 mod files;
 mod health;
@@ -47,6 +48,7 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
     add("/v1/sandboxes/{sandbox}/files/watch/events".into(), get(watch::watch));
     add("/v1/sandboxes/{sandbox}/exec/stream".into(), post(events::exec_stream));
     add("/v1/runs/{run_id}/events".into(), get(events::follow));
+    add("/v1/events".into(), get(bus::follow));
     add("/v1/attach".into(), get(attach::upgrade));
     add("/v1/mcp-stdio".into(), on(MethodFilter::GET, mcp_stdio::upgrade));
     add("/v1/version".into(), get(health::version));

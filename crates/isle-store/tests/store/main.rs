@@ -4,6 +4,7 @@
 
 mod audit;
 mod common;
+mod events;
 mod faults;
 mod open;
 mod records;

@@ -11,6 +11,7 @@ mod contexts;
 mod cp;
 mod doctor;
 mod env;
+mod events;
 mod exec;
 mod fields;
 mod file;
@@ -128,6 +129,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Kill(arguments) => block_on(kill::kill(context, arguments)),
         Command::Token(arguments) => block_on(token::token(context, arguments)),
         Command::History(arguments) => block_on(history::history(context, arguments)),
+        Command::Events(arguments) => block_on(events::events(context, arguments)),
         Command::Audit(arguments) => block_on(audit::audit(context, arguments)),
         Command::Serve(arguments) => serve::serve(context, arguments),
         Command::Stop => block_on(stop::stop(context)),

@@ -49,6 +49,11 @@ fn a_sandbox_whose_agent_dies_is_built_anew_and_its_command_is_told_as_lost() {
     assert_eq!(lost["stdout"], "begun\n", "what it said before is kept");
     until("the whole sandbox went with its first process", || processes_with(&marker).is_empty());
     until("the death is seen", || daemon.get("/v1/status?sandbox=box")["sandboxes"][0]["state"] == "failed");
+    let told = daemon.get("/v1/events/history?sandbox=box&kind=sandbox_lost&kind=run_lost");
+    let mut kinds: Vec<&str> =
+        told["events"].as_array().unwrap().iter().map(|event| event["kind"].as_str().unwrap()).collect();
+    kinds.sort_unstable();
+    assert_eq!(kinds, ["run_lost", "sandbox_lost"], "each is told once: {told}");
     // The next call builds it anew.
     assert_eq!(
         daemon.shell("box", "cat file count; ls -A /tmp"),

@@ -29,7 +29,7 @@ fn install(daemon: &TestDaemon, sandbox: &str, arguments: Value) -> Value {
     daemon.post(&format!("/v1/sandboxes/{sandbox}/install"), arguments)
 }
 
-fn wheel(daemon: &TestDaemon, sandbox: &str, name: &str, version: &str) {
+pub(crate) fn wheel(daemon: &TestDaemon, sandbox: &str, name: &str, version: &str) {
     let body = json!({"code": WHEEL, "language": "python", "args": [name, version, "."]});
     let made = code(daemon, sandbox, body);
     assert_eq!(made["state"], "completed", "{made}");

@@ -16,6 +16,7 @@ mod deny;
 mod downgrade;
 mod ends;
 mod env;
+mod events;
 mod exec;
 mod file_command;
 mod file_work;

@@ -1,0 +1,108 @@
+//! `isle events`: what happened, oldest first, and what happens.
+
+use std::process::ExitCode;
+
+use isle_client::{Client, Result};
+use isle_engine::{Code, Error};
+use serde_json::{Value, json};
+
+use super::{Context, fields};
+use crate::arguments::EventsArguments;
+use crate::output::{Form, Paint, Table, escaped, escaped_json, print, say, show};
+
+pub(super) async fn events(context: &Context, arguments: EventsArguments) -> Result<ExitCode> {
+    let client = context.client().await?;
+    if !arguments.follow {
+        let answer = client.call("events", input(&arguments)).await?;
+        return show(context.form, &answer, |answer| {
+            let mut table = Table::new(&["ID", "TIME", "KIND", "SANDBOX", "MESSAGE"]);
+            for event in fields::list(answer, "events").iter().rev() {
+                table.row(cells(event));
+            }
+            if table.is_empty() {
+                "Nothing happened yet.\n".to_owned()
+            } else {
+                table.render(Paint::for_stdout())
+            }
+        });
+    }
+    let after = match arguments.after {
+        Some(after) => after,
+        None if arguments.limit == 0 => newest(&client).await?,
+        None => {
+            let answer = client.call("events", input(&arguments)).await?;
+            for event in fields::list(&answer, "events").iter().rev() {
+                tell(context.form, event);
+            }
+            answer["newest"].as_u64().unwrap_or(0)
+        }
+    };
+    follow(context, &client, &arguments, after).await
+}
+
+fn input(arguments: &EventsArguments) -> Value {
+    json!({
+        "kind": arguments.kind,
+        "sandbox": arguments.sandbox,
+        "run_id": arguments.run,
+        "since": arguments.since,
+        "limit": arguments.limit,
+        "all": arguments.all,
+    })
+}
+
+async fn newest(client: &Client) -> Result<u64> {
+    let answer = client.call("events", json!({ "limit": 1 })).await?;
+    Ok(answer["newest"].as_u64().unwrap_or(0))
+}
+
+async fn follow(
+    context: &Context,
+    client: &Client,
+    arguments: &EventsArguments,
+    after: u64,
+) -> Result<ExitCode> {
+    let after = after.to_string();
+    let mut filters = vec![("after", after.as_str())];
+    filters.extend(arguments.kind.iter().map(|kind| ("kind", kind.as_str())));
+    filters.extend(arguments.sandbox.as_deref().map(|name| ("sandbox", name)));
+    if arguments.all {
+        filters.push(("all", "true"));
+    }
+    filters.extend(arguments.run.as_deref().map(|run| ("run_id", run)));
+    let mut stream = client.follow_events(&filters).await?;
+    let mut place = after.clone();
+    while let Some(event) = stream.next().await? {
+        place = event.id.to_string();
+        match (event.name.as_str(), context.form) {
+            ("lost", Form::Human) => {
+                say(&format!("isle: {} events are gone that were not shown", event.data["events"]));
+            }
+            ("lost", Form::Json) => print(&format!("{}\n", json!({ "lost": event.data["events"] }))),
+            _ => tell(context.form, &event.data),
+        }
+    }
+    Err(Error::new(Code::DaemonUnavailable, "the daemon ended, and the events with it")
+        .next(format!("go on with `isle events --follow --after {place}`"))
+        .into())
+}
+
+fn tell(form: Form, event: &Value) {
+    match form {
+        Form::Json => print(&format!("{}\n", escaped_json(&event.to_string()))),
+        Form::Human => {
+            let [_, time, kind, sandbox, message] = cells(event);
+            print(&format!(
+                "{}  {:<19}  {:<12}  {}\n",
+                escaped(&time),
+                escaped(&kind),
+                escaped(&sandbox),
+                escaped(&message)
+            ));
+        }
+    }
+}
+
+fn cells(event: &Value) -> [String; 5] {
+    ["id", "time", "kind", "sandbox", "message"].map(|name| fields::text(event, name))
+}
