@@ -32,7 +32,7 @@ use crate::ops::shapes::RunResult;
 use crate::pipeline::{Admission, Capacity, stopping};
 use crate::run::Runs;
 pub use crate::run::{RunLimits, SecretNames};
-use crate::sandbox::{Fleet, Settings, offers};
+use crate::sandbox::{Fleet, Sandbox, Settings, Sweeper, offers};
 use crate::sync::Syncs;
 use crate::values::{ByteSize, GuestPath, RunId, RunOrJob, SandboxName, Span};
 use crate::variables::Variables;
@@ -69,6 +69,35 @@ pub struct EngineConfig {
     pub deny: DenyList,
     /// Directories of the host that operations may copy from, copy to and keep in step.
     pub host_roots: Vec<PathBuf>,
+    /// How long named sandboxes live.
+    pub deadlines: Deadlines,
+}
+
+/// How long named sandboxes live. `None` is without an end.
+#[derive(Debug, Clone)]
+pub struct Deadlines {
+    /// TTL of sandboxes made without one.
+    pub default_ttl: Option<Span>,
+    /// The longest TTL and idle time a call may ask for.
+    pub max_ttl: Option<Span>,
+    /// Idle time of sandboxes made without one.
+    pub default_idle: Option<Span>,
+    /// Names the two defaults do not apply to.
+    pub exempt: Vec<SandboxName>,
+    /// How often is looked for sandboxes whose time is up.
+    pub sweep_interval: Span,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self {
+            default_ttl: None,
+            max_ttl: Some(Span::seconds(30 * 24 * 3600)),
+            default_idle: None,
+            exempt: vec![SandboxName::default_sandbox()],
+            sweep_interval: Span::seconds(5),
+        }
+    }
 }
 
 impl Default for EngineConfig {
@@ -87,6 +116,7 @@ impl Default for EngineConfig {
             secret_names: SecretNames::default(),
             deny: DenyList::default(),
             host_roots: Vec::new(),
+            deadlines: Deadlines::default(),
         }
     }
 }
@@ -115,6 +145,8 @@ pub(crate) struct Inner {
     pub(crate) admission: Admission,
     pub(crate) watches: Watches,
     pub(crate) syncs: Syncs,
+    /// What the sweeper has done, for whoever counts.
+    pub(crate) sweeper: Sweeper,
     /// Everything that goes on in the background; stopping waits for it.
     pub(crate) tasks: TaskTracker,
     pub(crate) started: std::time::Instant,
@@ -272,6 +304,7 @@ impl Engine {
             admission: Admission::new(capacity),
             watches: Watches::default(),
             syncs: Syncs::default(),
+            sweeper: Sweeper::default(),
             tasks: TaskTracker::new(),
             started: std::time::Instant::now(),
             leaving: CancellationToken::new(),
@@ -282,6 +315,7 @@ impl Engine {
         inner.load_variables()?;
         inner.recover().await?;
         inner.keep_house();
+        inner.sweep_regularly();
         inner.warm_up();
         Ok(Self { inner })
     }
@@ -341,7 +375,7 @@ impl Engine {
         let sandbox = self.inner.looked_at(&context, &sandbox).await?;
         let (stat, bytes) = sandbox.agent()?.read_file(&path, user, 0, None).await?;
         refuse_hollow(&path, &stat, sandbox.spec.limits.disk)?;
-        Ok((stat, bytes))
+        Ok((stat, while_in_use(&sandbox, bytes)))
     }
 
     /// Writes one file from a stream; nothing is visible until all of it arrived. Returns its size.
@@ -355,6 +389,7 @@ impl Engine {
         body: ByteStream,
     ) -> Result<u64> {
         let sandbox = self.inner.ensure(&context, &sandbox).await?;
+        let _used = sandbox.hold();
         let file = FileToWrite { path: path.clone(), mode, append: false, keep_mode: KeepMode::No, body };
         let sizes = sandbox.agent()?.write_files(user, vec![file]).await?;
         failpoint(Point::WriteDone)?;
@@ -378,7 +413,7 @@ impl Engine {
     ) -> Result<BoxStream<'static, Result<FileUpdate>>> {
         let sandbox = self.inner.looked_at(&context, &sandbox).await?;
         let batches = sandbox.agent()?.watch(&path, user, recursive).await?;
-        Ok(batches.map(|batch| batch.map(FileUpdate::of)).boxed())
+        Ok(while_in_use(&sandbox, batches.map(|batch| batch.map(FileUpdate::of))))
     }
 
     /// Ends what cannot go on without the engine: one-shots and interactive commands, whose callers
@@ -431,6 +466,19 @@ impl Inner {
             });
         }
     }
+}
+
+/// A stream that counts as use of its sandbox until it ends or is dropped.
+pub(crate) fn while_in_use<T: 'static>(
+    sandbox: &Arc<Sandbox>,
+    stream: impl futures::Stream<Item = T> + Send + 'static,
+) -> BoxStream<'static, T> {
+    let used = sandbox.hold();
+    stream
+        .inspect(move |_| {
+            let _ = &used;
+        })
+        .boxed()
 }
 
 /// A file that claims to be larger than the disk it is on is mostly hole. Whoever asks for all of it

@@ -24,6 +24,7 @@ mod destroy;
 mod edit_file;
 mod env;
 mod exec;
+mod extend;
 mod git_clone;
 mod health;
 mod history;
@@ -267,6 +268,7 @@ fn standard() -> Vec<Entry> {
         Entry::of::<validate::Validate>(),
         Entry::of::<install::Install>(),
         Entry::of::<reset::Reset>(),
+        Entry::of::<extend::Extend>(),
         Entry::of::<jobs::StartJob>(),
         Entry::of::<jobs::ListJobs>(),
         Entry::of::<jobs::WriteJob>(),
