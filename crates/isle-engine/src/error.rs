@@ -42,6 +42,7 @@ codes! {
     InvalidPath "INVALID_PATH" 400 false "A path leaves the place it must stay in, or has the wrong form.";
     InvalidSize "INVALID_SIZE" 400 false "A size could not be read.";
     InvalidDuration "INVALID_DURATION" 400 false "A duration could not be read.";
+    TtlInvalid "TTL_INVALID" 400 false "A time to live, an idle time or an extension is out of the range, which the message names.";
     Unauthenticated "UNAUTHENTICATED" 401 false "The token is missing or wrong.";
     Forbidden "FORBIDDEN" 403 false "The caller may not do this, or came from an origin that may not.";
     PolicyDenied "POLICY_DENIED" 403 false "A rule of the operator forbids this; the message names the rule.";
@@ -64,6 +65,7 @@ codes! {
     ArchiveRefused "ARCHIVE_REFUSED" 400 false "An archive is damaged, or holds something that could lead elsewhere; nothing was unpacked.";
     HostPathRefused "HOST_PATH_REFUSED" 403 false "The host path is not below one of the configured host roots.";
     WatchEnded "WATCH_ENDED" 410 false "The watch of that cursor is over.";
+    Expired "EXPIRED" 410 false "The time of the sandbox is up; it is being removed.";
     RunFinished "RUN_FINISHED" 409 false "The run has already ended.";
     JobExists "JOB_EXISTS" 409 false "A job of that name goes on in the sandbox.";
     InputClosed "INPUT_CLOSED" 409 false "The run has no standard input that could be written to.";

@@ -214,10 +214,20 @@ impl Journal {
         }
     }
 
-    /// When it was last used.
+    /// When it was last used, and what is left of its time.
     pub(crate) fn sandbox_last_used(&self, sandbox: &Sandbox) -> Result<()> {
-        let change = SandboxChange { last_used_ms: Some(sandbox.last_used_ms()), ..SandboxChange::default() };
+        let change = SandboxChange {
+            last_used_ms: Some(sandbox.last_used_ms()),
+            lease: Some(sandbox.lease.stored()),
+            ..SandboxChange::default()
+        };
         self.change(sandbox, change)
+    }
+
+    /// Its deadlines changed, because somebody wanted it.
+    pub(crate) fn lease_changed(&self, sandbox: &Sandbox, lease: Value, audit: &Audit) -> Result<()> {
+        let change = SandboxChange { lease: Some(lease), ..SandboxChange::default() };
+        self.store.update_sandbox_audited(sandbox.id.as_str(), change, &audit.0).map_err(store_error)
     }
 
     /// Nothing of it is left. One that was never told to anybody leaves no audit row either.
@@ -445,6 +455,7 @@ fn row_of(sandbox: &Sandbox, state: SandboxState) -> Result<SandboxRow> {
         origin: sandbox.origin,
         backend: sandbox.backend.name().to_owned(),
         spec: sandbox.spec.clone(),
+        terms: sandbox.terms,
     };
     let (name, kind) = match sandbox.spec.lifetime {
         Lifetime::Named => (Some(sandbox.name.to_string()), "named"),
@@ -462,6 +473,7 @@ fn row_of(sandbox: &Sandbox, state: SandboxState) -> Result<SandboxRow> {
         containment: Value::Null,
         created_at_ms: sandbox.created_at_ms,
         last_used_ms: sandbox.created_at_ms,
+        lease: sandbox.lease.stored(),
     })
 }
 

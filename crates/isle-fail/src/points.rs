@@ -120,6 +120,10 @@ points! {
     ReplaceRemoved "replace.removed" Fail Everywhere;
     ReplaceForgotten "replace.forgotten" Die Everywhere;
 
+    // Deadlines: they are moved, and use is written down by the sweeper.
+    ExtendRecorded "extend.recorded" Fail Everywhere;
+    SweepUseRecorded "sweep.use_recorded" Die Everywhere;
+
     // Removing a sandbox: the engine's steps.
     DestroyMarked "destroy.marked" Fail Everywhere;
     DestroyRemoved "destroy.removed" Fail Everywhere;

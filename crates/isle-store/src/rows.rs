@@ -29,6 +29,8 @@ pub struct SandboxRow {
     pub created_at_ms: i64,
     /// When it was last used.
     pub last_used_ms: i64,
+    /// Its deadlines: the engine's affair. `Null` when it has none.
+    pub lease: Value,
 }
 
 /// What to change in a sandbox's record; `None` leaves it.
@@ -42,6 +44,8 @@ pub struct SandboxChange {
     pub containment: Option<Value>,
     /// New time of last use.
     pub last_used_ms: Option<i64>,
+    /// New deadlines.
+    pub lease: Option<Value>,
 }
 
 /// A run, without its output.

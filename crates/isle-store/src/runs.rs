@@ -1,5 +1,7 @@
 //! Runs: begun before the command starts, ended once and for all, together with their audit row.
 
+use std::collections::HashMap;
+
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
 
 use crate::audit::{AuditEntry, append};
@@ -12,6 +14,19 @@ const COLUMNS: &str = "id, sandbox_id, sandbox_name, door, actor, kind, command,
      violations, limits_hit, containment, job, locked, terminal, commands, namespace";
 
 impl Store {
+    /// How many runs of each sandbox are on record, by its id.
+    pub fn run_counts(&self) -> Result<HashMap<String, u64>, StoreError> {
+        self.read(|connection| {
+            let mut statement =
+                connection.prepare_cached("SELECT sandbox_id, count(*) FROM runs GROUP BY sandbox_id")?;
+            let rows = statement.query_map([], |row| {
+                let count: i64 = row.get(1)?;
+                Ok((row.get(0)?, u64::try_from(count).unwrap_or(0)))
+            })?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
     /// Records a run before its command starts.
     pub fn begin_run(&self, row: &RunRow) -> Result<(), StoreError> {
         check_kind(&row.kind)?;

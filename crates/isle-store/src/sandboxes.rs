@@ -100,7 +100,7 @@ impl Store {
         self.read(|connection| {
             let mut statement = connection.prepare_cached(
                 "SELECT id, name, kind, state, spec, fingerprint, anchor, containment, created_at_ms,
-                     last_used_ms, namespace
+                     last_used_ms, namespace, lease
                  FROM sandboxes ORDER BY created_at_ms, id",
             )?;
             let mut rows = statement.query([])?;
@@ -127,8 +127,8 @@ fn insert(connection: &Connection, row: &SandboxRow) -> Result<(), StoreError> {
     check_state(&row.state)?;
     let mut statement = connection.prepare_cached(
         "INSERT INTO sandboxes (id, name, kind, state, spec, fingerprint, anchor, containment,
-             created_at_ms, last_used_ms, namespace)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+             created_at_ms, last_used_ms, namespace, lease)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
     )?;
     let inserted = statement.execute(params![
         row.id,
@@ -142,6 +142,7 @@ fn insert(connection: &Connection, row: &SandboxRow) -> Result<(), StoreError> {
         row.created_at_ms,
         row.last_used_ms,
         row.namespace,
+        (!row.lease.is_null()).then(|| row.lease.to_string()),
     ]);
     match inserted {
         Ok(_) => Ok(()),
@@ -161,12 +162,14 @@ fn update(connection: &Connection, id: &str, change: &SandboxChange) -> Result<(
     }
     let anchor = change.anchor.as_ref().map(Value::to_string);
     let containment = change.containment.as_ref().map(Value::to_string);
+    let lease = change.lease.as_ref().map(Value::to_string);
     // Only the columns that change are named: naming `state` would touch its index as well.
-    let fields: [(&str, Option<&dyn ToSql>); 4] = [
+    let fields: [(&str, Option<&dyn ToSql>); 5] = [
         ("state", change.state.as_ref().map(|value| value as &dyn ToSql)),
         ("anchor", anchor.as_ref().map(|value| value as &dyn ToSql)),
         ("containment", containment.as_ref().map(|value| value as &dyn ToSql)),
         ("last_used_ms", change.last_used_ms.as_ref().map(|value| value as &dyn ToSql)),
+        ("lease", lease.as_ref().map(|value| value as &dyn ToSql)),
     ];
     let mut assignments = vec!["id = ?1".to_owned()];
     let mut values: Vec<&dyn ToSql> = vec![&id];
@@ -214,6 +217,10 @@ fn sandbox(row: &Row<'_>) -> Result<SandboxRow, StoreError> {
         created_at_ms: row.get(8)?,
         last_used_ms: row.get(9)?,
         namespace: row.get(10)?,
+        lease: match row.get_ref(11)? {
+            rusqlite::types::ValueRef::Null => Value::Null,
+            _ => json(11)?,
+        },
     })
 }
 

@@ -12,7 +12,7 @@ use crate::files;
 pub(crate) const APPLICATION_ID: i32 = 0x4953_4c45;
 
 /// Position `n` leads from version `n` to `n + 1`. Never edit one that was released; add another.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7, V8];
 
 // Every index is a page more to write for each run, so there is one only where a search would be long:
 // old runs are forgotten, so those that have not ended are found by looking at all, and what one sandbox
@@ -165,6 +165,11 @@ CREATE TABLE events (
     message TEXT NOT NULL,
     data TEXT NOT NULL
 ) STRICT;
+";
+
+// How long a sandbox may live yet, whether it is paused: the engine's affair, as one value.
+const V8: &str = "
+ALTER TABLE sandboxes ADD COLUMN lease TEXT;
 ";
 
 /// The newest version a list of migrations leads to.

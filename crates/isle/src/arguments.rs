@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 mod events;
 mod file;
 mod job;
+mod lifecycle;
 mod sync;
 mod token;
 
@@ -17,6 +18,7 @@ pub(crate) use job::{
     AttachArguments, BatchArguments, JobArguments, JobCommand, JobListArguments, JobStartArguments,
     JobStopArguments, JobWriteArguments,
 };
+pub(crate) use lifecycle::{CreateArguments, ExtendArguments};
 pub(crate) use sync::{
     PullArguments, PushArguments, StartArguments, StopArguments, SyncArguments, SyncCommand, SyncOptions,
     WatchArguments,
@@ -116,6 +118,10 @@ pub(crate) enum Command {
     Validate(ValidateArguments),
     /// Install packages in a sandbox with pip, npm, apt or apk
     Install(InstallArguments),
+    /// Make a named sandbox with settings of its own
+    Create(CreateArguments),
+    /// Give a sandbox that has a TTL more time
+    Extend(ExtendArguments),
     /// Make sandboxes anew; /workspace, variables and package caches stay
     Reset(ResetArguments),
     /// Run several commands in a named sandbox, in order, as one run
@@ -178,7 +184,7 @@ pub(crate) enum Command {
 /// Arguments of `isle mcp`.
 #[derive(Debug, Args)]
 pub(crate) struct McpArguments {
-    /// Sets of tools the client is shown: core, files, jobs, contexts, environment, admin, or all
+    /// Sets of tools the client is shown: core, files, jobs, contexts, environment, lifecycle, admin, or all
     #[arg(long, value_name = "SET,SET")]
     pub(crate) toolsets: Option<String>,
 }

@@ -6,7 +6,6 @@ mod host;
 mod leave;
 
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use isle_fail::Point;
 use isle_trees::ManifestEntry;
@@ -16,7 +15,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::context::CallContext;
-use crate::engine::{ByteStream, Engine};
+use crate::engine::{ByteStream, Engine, while_in_use};
 use crate::error::Result;
 use crate::failpoint;
 use crate::journal::Audit;
@@ -113,11 +112,12 @@ impl Engine {
     ) -> Result<ByteStream> {
         let sandbox = self.inner.looked_at(&context, &sandbox).await?;
         let tree = sandbox.agent()?.pack(&path, user, only, sandbox.spec.limits.disk.0).await?;
-        Ok(stream::try_unfold(
-            tree,
-            |mut tree| async move { Ok(tree.next().await?.map(|bytes| (bytes, tree))) },
-        )
-        .boxed())
+        let bytes =
+            stream::try_unfold(
+                tree,
+                |mut tree| async move { Ok(tree.next().await?.map(|bytes| (bytes, tree))) },
+            );
+        Ok(while_in_use(&sandbox, bytes))
     }
 
     /// Unpacks a tar archive in a sandbox; nothing is in place before all of it has come and is good.
@@ -130,6 +130,7 @@ impl Engine {
         body: BoxStream<'static, Result<Bytes>>,
     ) -> Result<CarriedShape> {
         let sandbox = self.inner.ensure(&context, &sandbox).await?;
+        let _used = sandbox.hold();
         self.unpack_in(&context, &sandbox, &path, user, body, json!({})).await
     }
 

@@ -33,7 +33,7 @@ use crate::ops::shapes::RunResult;
 use crate::pipeline::{Admission, Capacity, stopping};
 use crate::run::Runs;
 pub use crate::run::{RunLimits, SecretNames};
-use crate::sandbox::{Fleet, Settings, offers};
+use crate::sandbox::{Fleet, Sandbox, Settings, Sweeper, offers};
 use crate::sync::Syncs;
 use crate::tenants::Tenants;
 use crate::values::{ByteSize, GuestPath, RunId, RunOrJob, SandboxName, Span};
@@ -71,6 +71,35 @@ pub struct EngineConfig {
     pub deny: DenyList,
     /// Directories of the host that operations may copy from, copy to and keep in step.
     pub host_roots: Vec<PathBuf>,
+    /// How long named sandboxes live.
+    pub deadlines: Deadlines,
+}
+
+/// How long named sandboxes live. `None` is without an end.
+#[derive(Debug, Clone)]
+pub struct Deadlines {
+    /// TTL of sandboxes made without one.
+    pub default_ttl: Option<Span>,
+    /// The longest TTL and idle time a call may ask for.
+    pub max_ttl: Option<Span>,
+    /// Idle time of sandboxes made without one.
+    pub default_idle: Option<Span>,
+    /// Names the two defaults do not apply to.
+    pub exempt: Vec<SandboxName>,
+    /// How often is looked for sandboxes whose time is up.
+    pub sweep_interval: Span,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self {
+            default_ttl: None,
+            max_ttl: Some(Span::seconds(30 * 24 * 3600)),
+            default_idle: None,
+            exempt: vec![SandboxName::default_sandbox()],
+            sweep_interval: Span::seconds(5),
+        }
+    }
 }
 
 impl Default for EngineConfig {
@@ -89,6 +118,7 @@ impl Default for EngineConfig {
             secret_names: SecretNames::default(),
             deny: DenyList::default(),
             host_roots: Vec::new(),
+            deadlines: Deadlines::default(),
         }
     }
 }
@@ -119,6 +149,8 @@ pub(crate) struct Inner {
     pub(crate) admission: Admission,
     pub(crate) watches: Watches,
     pub(crate) syncs: Syncs,
+    /// What the sweeper has done, for whoever counts.
+    pub(crate) sweeper: Sweeper,
     /// Everything that goes on in the background; stopping waits for it.
     pub(crate) tasks: TaskTracker,
     pub(crate) started: std::time::Instant,
@@ -278,6 +310,7 @@ impl Engine {
             admission: Admission::new(capacity),
             watches: Watches::default(),
             syncs: Syncs::default(),
+            sweeper: Sweeper::default(),
             tasks: TaskTracker::new(),
             started: std::time::Instant::now(),
             leaving: CancellationToken::new(),
@@ -290,6 +323,7 @@ impl Engine {
         inner.load_variables()?;
         inner.recover().await?;
         inner.keep_house();
+        inner.sweep_regularly();
         inner.warm_up();
         Ok(Self { inner })
     }
@@ -368,7 +402,7 @@ impl Engine {
         let sandbox = self.inner.looked_at(&context, &sandbox).await?;
         let (stat, bytes) = sandbox.agent()?.read_file(&path, user, 0, None).await?;
         refuse_hollow(&path, &stat, sandbox.spec.limits.disk)?;
-        Ok((stat, bytes))
+        Ok((stat, while_in_use(&sandbox, bytes)))
     }
 
     /// Writes one file from a stream; nothing is visible until all of it arrived. Returns its size.
@@ -382,6 +416,7 @@ impl Engine {
         body: ByteStream,
     ) -> Result<u64> {
         let sandbox = self.inner.ensure(&context, &sandbox).await?;
+        let _used = sandbox.hold();
         let file = FileToWrite { path: path.clone(), mode, append: false, keep_mode: KeepMode::No, body };
         let sizes = sandbox.agent()?.write_files(user, vec![file]).await?;
         failpoint(Point::WriteDone)?;
@@ -405,7 +440,7 @@ impl Engine {
     ) -> Result<BoxStream<'static, Result<FileUpdate>>> {
         let sandbox = self.inner.looked_at(&context, &sandbox).await?;
         let batches = sandbox.agent()?.watch(&path, user, recursive).await?;
-        Ok(batches.map(|batch| batch.map(FileUpdate::of)).boxed())
+        Ok(while_in_use(&sandbox, batches.map(|batch| batch.map(FileUpdate::of))))
     }
 
     /// Ends what cannot go on without the engine: one-shots and interactive commands, whose callers
@@ -459,6 +494,19 @@ impl Inner {
             });
         }
     }
+}
+
+/// A stream that counts as use of its sandbox until it ends or is dropped.
+pub(crate) fn while_in_use<T: 'static>(
+    sandbox: &Arc<Sandbox>,
+    stream: impl futures::Stream<Item = T> + Send + 'static,
+) -> BoxStream<'static, T> {
+    let used = sandbox.hold();
+    stream
+        .inspect(move |_| {
+            let _ = &used;
+        })
+        .boxed()
 }
 
 /// A file that claims to be larger than the disk it is on is mostly hole. Whoever asks for all of it

@@ -22,7 +22,7 @@ use crate::journal::{Actor, Audit, namespace_of, store_error};
 use crate::ops::shapes::CommandRecord;
 use crate::pipeline::Validated;
 use crate::run::{CommandText, Job, Run, RunKind};
-use crate::sandbox::{Made, Origin, Sandbox, SandboxState, Settings, StoredSpec, fingerprint};
+use crate::sandbox::{Lease, Made, Origin, Sandbox, SandboxState, Settings, StoredSpec, Terms, fingerprint};
 use crate::values::{Address, RunId, SandboxId, SandboxName};
 
 /// Sandboxes looked at side by side.
@@ -43,9 +43,15 @@ impl Inner {
         for run in self.journal.store().unfinished_runs().map_err(store_error)? {
             unfinished.entry(run.sandbox_id.clone()).or_default().push(run);
         }
+        let mut counts = self.journal.store().run_counts().map_err(store_error)?;
         let work: Vec<_> = rows
             .into_iter()
-            .map(|row| {
+            .map(|mut row| {
+                // More may have been begun since its lease was last written down.
+                if let (Some(count), Some(lease)) = (counts.remove(&row.id), row.lease.as_object_mut()) {
+                    let known = lease.get("runs").and_then(serde_json::Value::as_u64).unwrap_or(0);
+                    lease.insert("runs".into(), count.max(known).into());
+                }
                 let runs = unfinished.remove(&row.id).unwrap_or_default();
                 self.recover_sandbox(row, runs)
             })
@@ -143,7 +149,8 @@ impl Inner {
         let Some(Ok(name)) = row.name.as_deref().map(str::parse::<SandboxName>) else { return };
         if let Ok((backend, stored)) = self.backend_of(row) {
             let address = Address::new(namespace_of(&row.namespace), name);
-            let sandbox = Sandbox::new(id.clone(), address, stored, backend, row.created_at_ms);
+            let mut sandbox = Sandbox::new(id.clone(), address, stored, backend, row.created_at_ms);
+            sandbox.lease = Lease::restored(sandbox.terms, &row.lease);
             sandbox.set_state(SandboxState::Destroying);
             self.fleet.put(Arc::new(sandbox));
         }
@@ -197,7 +204,10 @@ impl Inner {
         let address = Address::new(namespace_of(&row.namespace), name.clone());
         let incarnation = || {
             let (id, address) = (id.clone(), address.clone());
-            Arc::new(Sandbox::new(id, address, stored.clone(), Arc::clone(&backend), row.created_at_ms))
+            let mut sandbox =
+                Sandbox::new(id, address, stored.clone(), Arc::clone(&backend), row.created_at_ms);
+            sandbox.lease = Lease::restored(sandbox.terms, &row.lease);
+            Arc::new(sandbox)
         };
         let reached = if row.state == SandboxState::Failed.as_str() {
             None
@@ -288,7 +298,9 @@ impl Inner {
         if recorded.as_ref().is_some_and(|sandbox| sandbox.state() == SandboxState::Running) {
             return None;
         }
-        let stored = StoredSpec { origin: Origin::Explicit, backend: backend.name().to_owned(), spec };
+        // How long it was to live is not in the backend's record.
+        let terms = Terms::default();
+        let stored = StoredSpec { origin: Origin::Explicit, backend: backend.name().to_owned(), spec, terms };
         let incarnation = || {
             let (id, name) = (id.clone(), name.clone());
             // A volume is called as its sandbox is, namespace included.

@@ -15,7 +15,9 @@ use crate::context::CallContext;
 use crate::error::{Code, Error, Result};
 use crate::journal::Audit;
 use crate::ops::shapes::RunResult;
-use crate::run::{CodeSource, Input, Patience, Place, Plan, Program, RunKind, SESSION_DEPTH, finished};
+use crate::run::{
+    Asked, CodeSource, Input, Patience, Place, Plan, Program, RunKind, SESSION_DEPTH, finished,
+};
 use crate::sandbox::Settings;
 use crate::values::{RunId, RunOrJob};
 
@@ -157,10 +159,23 @@ impl Inner {
 
 fn place(target: Target, allow_downgrade: bool) -> Place {
     match target {
-        Target::Named(name) => Place::Named { name, allow_downgrade },
+        Target::Named(name) => {
+            let allow_downgrade = allow_downgrade.then_some(true);
+            let settings = Settings { allow_downgrade, ..Settings::default() };
+            Place::Named { name, asked: Asked { settings } }
+        }
         Target::OneShot(OneShot { tier, image, memory, cpus, pids, disk, allow_downgrade, files }) => {
             Place::OneShot {
-                settings: Settings { tier, image, memory, cpus, pids, disk, allow_downgrade },
+                settings: Settings {
+                    tier,
+                    image,
+                    memory,
+                    cpus,
+                    pids,
+                    disk,
+                    allow_downgrade,
+                    ..Settings::default()
+                },
                 files,
                 keep: None,
             }

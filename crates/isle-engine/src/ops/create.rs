@@ -10,7 +10,7 @@ use crate::context::CallContext;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::sandbox::Settings;
-use crate::values::{ByteSize, SandboxName};
+use crate::values::{ByteSize, SandboxName, Term};
 
 pub(super) struct Create;
 
@@ -33,6 +33,10 @@ pub(super) struct Input {
     disk: Option<ByteSize>,
     /// Accept less than the tier promises where the host cannot do it.
     allow_downgrade: Option<bool>,
+    /// How long it lives, e.g. 2h, whatever goes on in it.
+    ttl: Option<Term>,
+    /// How long it lives unused, e.g. 30m.
+    idle: Option<Term>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -65,6 +69,8 @@ impl Operation for Create {
             pids: input.pids,
             disk: input.disk,
             allow_downgrade: input.allow_downgrade,
+            ttl: input.ttl,
+            idle: input.idle,
         };
         let sandbox = engine.inner.create_named(&context, &input.sandbox, &settings).await?;
         Ok(Output {

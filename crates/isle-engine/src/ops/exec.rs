@@ -3,14 +3,15 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::inputs::{Environment, RunArguments, User, argv, named_place, program};
+use super::inputs::{Environment, RunArguments, User, argv, program, sandbox_or_default};
 use super::shapes::RunResult;
 use super::{Effect, Method, Operation, Route, Toolset};
 use crate::context::CallContext;
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::run::{RunKind, RunLimits};
-use crate::values::{ByteSize, SandboxName, Span};
+use crate::run::{Asked, Place, RunKind, RunLimits};
+use crate::sandbox::Settings;
+use crate::values::{ByteSize, SandboxName, Span, Term};
 
 pub(super) struct Exec;
 
@@ -41,6 +42,9 @@ pub(super) struct Input {
     wait: Option<Span>,
     /// Output in the answer, e.g. "8K".
     output_limit: Option<ByteSize>,
+    /// Of a sandbox made now.
+    ttl: Option<Term>,
+    idle: Option<Term>,
 }
 
 impl Operation for Exec {
@@ -56,7 +60,12 @@ impl Operation for Exec {
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<RunResult> {
         let arguments = RunArguments {
             kind: RunKind::Exec,
-            place: named_place(input.sandbox),
+            place: Place::Named {
+                name: sandbox_or_default(input.sandbox),
+                asked: Asked {
+                    settings: Settings { ttl: input.ttl, idle: input.idle, ..Settings::default() },
+                },
+            },
             program: program(input.command, input.argv)?,
             cwd: input.cwd,
             env: input.env,

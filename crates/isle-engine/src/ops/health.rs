@@ -34,8 +34,25 @@ pub(super) struct Output {
     running: usize,
     /// Calls waiting for their turn.
     waiting: usize,
+    /// What became of sandboxes whose time was up.
+    sweeper: SweeperHealth,
     /// Tiers of this host.
     tiers: Vec<TierHealth>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
+pub(super) struct SweeperHealth {
+    /// Times it looked.
+    passes: u64,
+    /// Removed because their TTL had passed.
+    expired: u64,
+    /// Removed because nobody used them.
+    idle: u64,
+    /// Removals that failed; they are tried again.
+    failures: u64,
+    /// How long the last look at all sandboxes took, in microseconds.
+    last_look_us: u64,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -67,6 +84,7 @@ impl Operation for Health {
         let inner = &engine.inner;
         let named = inner.fleet.named_in(&context.namespace);
         let (running, waiting) = inner.admission.load();
+        let swept = inner.sweeper.counts();
         let tiers = crate::read(&inner.offers)
             .iter()
             .map(|(backend, offer)| TierHealth {
@@ -92,6 +110,13 @@ impl Operation for Health {
             one_shots: inner.fleet.one_shots_in(&context.namespace),
             running,
             waiting,
+            sweeper: SweeperHealth {
+                passes: swept.passes,
+                expired: swept.expired,
+                idle: swept.idle,
+                failures: swept.failures,
+                last_look_us: swept.last_look_us,
+            },
             tiers,
         })
     }

@@ -13,7 +13,7 @@ use crate::context::CallContext;
 use crate::engine::Inner;
 use crate::error::{Code, Error, Result};
 use crate::ops::shapes::RunResult;
-use crate::run::{Input, OnCancel, Patience, Place, Plan, Program, RunKind, RunLimits, answer_budget};
+use crate::run::{Asked, Input, OnCancel, Patience, Place, Plan, Program, RunKind, RunLimits, answer_budget};
 use crate::values::reading::refuse;
 use crate::values::{ByteSize, GuestPath, SandboxName, Span};
 
@@ -192,7 +192,7 @@ pub(super) fn sandbox_or_default(name: Option<SandboxName>) -> SandboxName {
 
 /// The place of a command: a named sandbox as the configuration makes it.
 pub(super) fn named_place(name: Option<SandboxName>) -> Place {
-    Place::Named { name: sandbox_or_default(name), allow_downgrade: false }
+    Place::Named { name: sandbox_or_default(name), asked: Asked::default() }
 }
 
 /// Files as a list of objects, an object of path to content, or either as JSON text.

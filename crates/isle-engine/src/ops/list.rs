@@ -9,7 +9,7 @@ use crate::backend::Tier;
 use crate::context::CallContext;
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::sandbox::{Sandbox, SandboxState};
+use crate::sandbox::{Sandbox, SandboxState, on_the_wall};
 use crate::values::{SandboxId, SandboxName};
 
 pub(super) struct List;
@@ -30,6 +30,14 @@ pub(super) struct SandboxBrief {
     running_runs: usize,
     created_at: String,
     last_used_at: String,
+    /// When its TTL has passed and it is removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<String>,
+    /// When it is removed if nobody uses it until then; left out while it is used or paused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idle_expires_at: Option<String>,
+    /// Commands so far.
+    runs: u64,
     /// The configuration changed; made anew when idle.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     drifted: bool,
@@ -46,6 +54,9 @@ impl SandboxBrief {
             running_runs: sandbox.running(),
             created_at: timestamp(sandbox.created_at_ms),
             last_used_at: timestamp(sandbox.last_used_ms()),
+            expires_at: sandbox.lease.expires().map(on_the_wall).map(timestamp),
+            idle_expires_at: sandbox.lease.idle_until().map(on_the_wall).map(timestamp),
+            runs: sandbox.lease.runs(),
             drifted: sandbox.drifted(),
         }
     }

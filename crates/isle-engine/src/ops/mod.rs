@@ -25,6 +25,7 @@ mod edit_file;
 mod env;
 mod events;
 mod exec;
+mod extend;
 mod git_clone;
 mod health;
 mod history;
@@ -270,6 +271,7 @@ fn standard() -> Vec<Entry> {
         Entry::of::<validate::Validate>(),
         Entry::of::<install::Install>(),
         Entry::of::<reset::Reset>(),
+        Entry::of::<extend::Extend>(),
         Entry::of::<jobs::StartJob>(),
         Entry::of::<jobs::ListJobs>(),
         Entry::of::<jobs::WriteJob>(),

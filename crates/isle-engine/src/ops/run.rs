@@ -117,6 +117,7 @@ impl Operation for RunOnce {
             pids: input.pids,
             disk: input.disk,
             allow_downgrade: input.allow_downgrade,
+            ..Settings::default()
         };
         let arguments = RunArguments {
             kind,

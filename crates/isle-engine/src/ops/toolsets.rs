@@ -22,6 +22,8 @@ pub enum Toolset {
     Contexts,
     /// What a sandbox has to work with: variables, packages, checks of code.
     Environment,
+    /// How long sandboxes live, and whether they run.
+    Lifecycle,
     /// For whoever operates it: tenants, limits, usage, what happened.
     Admin,
     /// Not an MCP tool.
@@ -30,8 +32,15 @@ pub enum Toolset {
 
 impl Toolset {
     /// Those a client can choose, in the order they are shown.
-    pub const CHOICES: [Self; 6] =
-        [Self::Core, Self::Files, Self::Jobs, Self::Contexts, Self::Environment, Self::Admin];
+    pub const CHOICES: [Self; 7] = [
+        Self::Core,
+        Self::Files,
+        Self::Jobs,
+        Self::Contexts,
+        Self::Environment,
+        Self::Lifecycle,
+        Self::Admin,
+    ];
 
     /// Its name at every door.
     #[must_use]
@@ -42,6 +51,7 @@ impl Toolset {
             Self::Jobs => "jobs",
             Self::Contexts => "contexts",
             Self::Environment => "environment",
+            Self::Lifecycle => "lifecycle",
             Self::Admin => "admin",
             Self::None => "none",
         }
@@ -122,7 +132,7 @@ mod tests {
     fn sets_are_read_in_any_order_and_shown_in_one() {
         let read = |text: &str| text.parse::<Toolsets>().map(|sets| sets.to_string());
         assert_eq!(read("jobs, core,jobs").unwrap(), "core,jobs");
-        assert_eq!(read("all").unwrap(), "core,files,jobs,contexts,environment,admin");
+        assert_eq!(read("all").unwrap(), "core,files,jobs,contexts,environment,lifecycle,admin");
         assert_eq!(read("all").unwrap(), Toolsets::all().to_string());
         for wrong in ["", ",", "none", "Core", "core,filez"] {
             assert_eq!(read(wrong).unwrap_err().code, Code::InvalidArgument, "{wrong}");

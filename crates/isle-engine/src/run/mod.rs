@@ -43,7 +43,7 @@ pub(crate) use kill::{KillRequest, finished, parse_signal};
 pub(crate) use outcome::lost_note;
 pub use own_limits::RunLimits;
 pub(crate) use plan::{
-    CodeSource, Input, Kept, Patience, Place, Plan, PlannedCommand, Program, RunKind, Runner, Simple,
+    Asked, CodeSource, Input, Kept, Patience, Place, Plan, PlannedCommand, Program, RunKind, Runner, Simple,
 };
 pub(crate) use program::{Language, language_of};
 pub(crate) use pump::{Job, SESSION_DEPTH};
@@ -66,6 +66,8 @@ pub(crate) enum Ending {
     Destroyed,
     /// Its sandbox was reset.
     Reset,
+    /// The time of its sandbox was up.
+    Expired,
     /// The agent did not end it when its time was up, so the engine did.
     Overdue,
     /// The daemon stopped, and it could not go on without.
@@ -73,12 +75,13 @@ pub(crate) enum Ending {
 }
 
 impl Ending {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Own,
         Self::Killed,
         Self::Cancelled,
         Self::Destroyed,
         Self::Reset,
+        Self::Expired,
         Self::Overdue,
         Self::Stopped,
     ];

@@ -63,6 +63,7 @@ fn ended_finish(run: &Run, ended: &Ended, happenings: Happenings) -> Finish {
         }
         (Ending::Killed, _) => (RunState::Killed, Some("ended by `kill`".into())),
         (Ending::Destroyed, _) => (RunState::Killed, Some("its sandbox was destroyed".into())),
+        (Ending::Expired, _) => (RunState::Killed, Some("the time of its sandbox was up".into())),
         (Ending::Reset, _) => (RunState::Killed, Some("its sandbox was reset".into())),
         _ if killed_for_memory => (
             RunState::OomKilled,
@@ -152,6 +153,7 @@ fn broken_finish(run: &Run, error: &Error) -> Finish {
     let (state, note) = match run.ending() {
         Ending::Own if destroyed => (RunState::Killed, "its sandbox was destroyed".into()),
         Ending::Destroyed => (RunState::Killed, "its sandbox was destroyed".into()),
+        Ending::Expired => (RunState::Killed, "the time of its sandbox was up".into()),
         Ending::Reset => (RunState::Killed, "its sandbox was reset".into()),
         // A one-shot ends with its run; the other way round the command was wanted gone anyway.
         Ending::Cancelled => (RunState::Cancelled, "the caller cancelled it".into()),

@@ -68,9 +68,8 @@ pub(crate) enum Place {
     Named {
         /// Which.
         name: SandboxName,
-        /// Whether one made now may hold less than its tier promises; `false` leaves it to the
-        /// configuration.
-        allow_downgrade: bool,
+        /// What the call says about it.
+        asked: Asked,
     },
     /// In a fresh one that is gone afterwards.
     OneShot {
@@ -86,6 +85,14 @@ pub(crate) enum Place {
         /// Whoever holds this last ends it.
         guard: Arc<OneShotGuard>,
     },
+}
+
+/// What a call says about the named sandbox it runs in, besides its name.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Asked {
+    /// What one that is made now is to be. One that exists must have been made so, as far as something is
+    /// said; only a downgrade is its own affair.
+    pub(crate) settings: Settings,
 }
 
 /// Where a one-shot is left for a second command.

@@ -117,6 +117,7 @@ impl Inner {
         self.journal.begin_run(&run, &Actor::of(context))?;
         isle_fail::pass(Point::ExecRecorded);
         run.sandbox.run_begins(run.started_at_ms);
+        run.sandbox.lease.count_run();
         self.runs.add(Arc::clone(&run));
         let job = Job {
             inner: Arc::clone(self),
@@ -140,11 +141,11 @@ impl Inner {
     /// nothing of this run has been sent, so nothing can run twice.
     async fn make_ready(self: &Arc<Self>, context: &CallContext, plan: &Plan, id: &RunId) -> Result<Ready> {
         match &plan.place {
-            Place::Named { name, allow_downgrade } => {
-                let sandbox = self.ensure_allowing(context, name, *allow_downgrade).await?;
+            Place::Named { name, asked } => {
+                let sandbox = self.ensure_as(context, name, &asked.settings).await?;
                 match open_in(&sandbox, plan, id).await {
                     Err(error) if error.code == Code::SandboxFailed => {
-                        let sandbox = self.ensure_allowing(context, name, *allow_downgrade).await?;
+                        let sandbox = self.ensure_as(context, name, &asked.settings).await?;
                         let (resolved, stream) = open_in(&sandbox, plan, id).await?;
                         Ok(Ready { sandbox, guard: None, resolved, stream })
                     }

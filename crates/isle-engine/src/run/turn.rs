@@ -75,6 +75,9 @@ fn never_ran(run: &Run) -> Finish {
         Ending::Destroyed => {
             (RunState::Killed, "its sandbox was destroyed before its turn came; it never ran")
         }
+        Ending::Expired => {
+            (RunState::Killed, "the time of its sandbox was up before its turn came; it never ran")
+        }
         Ending::Reset => (RunState::Killed, "its sandbox was reset before its turn came; it never ran"),
         Ending::Cancelled => {
             (RunState::Cancelled, "the caller cancelled it before its turn came; it never ran")

@@ -61,6 +61,11 @@ impl Fleet {
         all
     }
 
+    /// Shows every named sandbox to `look`, in no order and without copying any.
+    pub(crate) fn each(&self, mut look: impl FnMut(&Arc<Sandbox>)) {
+        crate::read(&self.named).values().for_each(&mut look);
+    }
+
     /// How many one-shots of a namespace exist now.
     pub(crate) fn one_shots_in(&self, namespace: &Namespace) -> usize {
         crate::lock(&self.one_shots).values().filter(|sandbox| sandbox.namespace == *namespace).count()

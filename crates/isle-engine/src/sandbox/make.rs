@@ -7,17 +7,20 @@ use isle_fail::Point;
 use isle_store::wall_clock_ms;
 
 use super::choose::{choose, offers};
+use super::lease::{Lease, Over, Terms, on_the_wall};
+use super::settings::Settings;
 use super::{Origin, Sandbox, SandboxState, StoredSpec, fingerprint};
 use crate::agent::AgentClient;
-use crate::backend::{Created, Keep, Lifetime, Limits, SandboxSpec, Tier};
+use crate::backend::{Created, Keep, Lifetime, SandboxSpec};
 use crate::context::CallContext;
-use crate::engine::{EngineConfig, Inner};
+use crate::engine::Inner;
 use crate::error::{Code, Error, Result};
 use crate::events::EventKind;
 use crate::failpoint;
 use crate::journal::{Actor, Audit};
+use crate::ops::timestamp;
 use crate::run::Ending;
-use crate::values::{Address, ByteSize, SandboxId, SandboxName};
+use crate::values::{Address, SandboxId, SandboxName, Term};
 
 /// When the sandbox one connects to was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,57 +31,6 @@ pub(crate) enum Made {
     Earlier,
 }
 
-/// Settings a caller may give; `None` means the configured default.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Settings {
-    pub(crate) tier: Option<Tier>,
-    pub(crate) image: Option<String>,
-    pub(crate) memory: Option<ByteSize>,
-    pub(crate) cpus: Option<f64>,
-    pub(crate) pids: Option<u32>,
-    pub(crate) disk: Option<ByteSize>,
-    pub(crate) allow_downgrade: Option<bool>,
-}
-
-impl Settings {
-    /// The spec they make, checked.
-    pub(crate) fn spec(&self, config: &EngineConfig, volume: Option<Address>) -> Result<SandboxSpec> {
-        let limits = Limits {
-            memory: self.memory.unwrap_or(config.limits.memory),
-            cpus: self.cpus.unwrap_or(config.limits.cpus),
-            pids: self.pids.unwrap_or(config.limits.pids),
-            disk: self.disk.unwrap_or(config.limits.disk),
-        };
-        check(&limits)?;
-        let lifetime = if volume.is_some() { Lifetime::Named } else { Lifetime::OneShot };
-        Ok(SandboxSpec {
-            tier: self.tier.unwrap_or(config.tier),
-            image: self.image.clone().unwrap_or_else(|| config.image.clone()),
-            limits,
-            lifetime,
-            volume,
-            allow_downgrade: self.allow_downgrade.unwrap_or(config.allow_downgrade),
-        })
-    }
-}
-
-fn check(limits: &Limits) -> Result<()> {
-    let refuse = |what: &str, next: &str| Err(Error::new(Code::InvalidArgument, what.to_owned()).next(next));
-    if !limits.cpus.is_finite() || limits.cpus < 0.01 || limits.cpus > 1024.0 {
-        return refuse("cpus is out of range", "give a number from 0.01 to 1024, such as 0.5 or 2");
-    }
-    if limits.memory.0 < 16 << 20 {
-        return refuse("memory is too small for a sandbox", "give at least 16M");
-    }
-    if limits.disk.0 < 1 << 20 {
-        return refuse("disk is too small for a sandbox", "give at least 1M");
-    }
-    if limits.pids < 4 {
-        return refuse("pids is too small for a sandbox", "give at least 4");
-    }
-    Ok(())
-}
-
 impl Inner {
     /// The sandbox of that name, made when missing and built anew when it died.
     pub(crate) async fn ensure(
@@ -86,27 +38,53 @@ impl Inner {
         context: &CallContext,
         name: &SandboxName,
     ) -> Result<Arc<Sandbox>> {
-        if let Some(sandbox) = self.fleet.get(&context.address(name)).filter(|sandbox| sandbox.is_usable()) {
+        if let Some(sandbox) = self.usable(&context.address(name))? {
             return Ok(sandbox);
         }
         self.make_named(context, name, None).await
     }
 
-    /// The same; one that did not exist may hold less than its tier promises when that is allowed here.
-    pub(crate) async fn ensure_allowing(
+    /// The sandbox of that name, if it can be used as it is. One whose time is up is refused until it is
+    /// removed, which is soon.
+    fn usable(&self, address: &Address) -> Result<Option<Arc<Sandbox>>> {
+        let Some(sandbox) = self.fleet.get(address) else { return Ok(None) };
+        if sandbox.lease.has_expired() && sandbox.state() != SandboxState::Destroying {
+            return Err(expired(&sandbox));
+        }
+        Ok(Some(sandbox).filter(|sandbox| sandbox.is_usable() && sandbox.lease.touch()))
+    }
+
+    /// The same for a call that says what the sandbox is to be. One that exists keeps what it was made with:
+    /// deadlines and profile must be those, and whether it may hold less than its tier promises is settled.
+    pub(crate) async fn ensure_as(
         self: &Arc<Self>,
         context: &CallContext,
         name: &SandboxName,
-        allow_downgrade: bool,
+        settings: &Settings,
     ) -> Result<Arc<Sandbox>> {
-        // What exists, or died and is built anew, keeps the settings it was made with.
-        if !allow_downgrade || self.config.allow_downgrade || self.fleet.get(&context.address(name)).is_some()
-        {
-            return self.ensure(context, name).await;
+        let plain = settings.ttl.is_none() && settings.idle.is_none();
+        let wanted = self.wanted(settings, &context.address(name))?;
+        let as_asked = |sandbox: Arc<Sandbox>| {
+            let differs = |asked: bool, same: bool| asked && !same;
+            if differs(settings.ttl.is_some(), sandbox.terms.ttl == wanted.terms.ttl)
+                || differs(settings.idle.is_some(), sandbox.terms.idle == wanted.terms.idle)
+            {
+                return Err(other_settings(&sandbox));
+            }
+            Ok(sandbox)
+        };
+        // What died and is built anew keeps its settings, too.
+        let allow = settings.allow_downgrade == Some(true) && !self.config.allow_downgrade;
+        if (plain && !allow) || self.fleet.get(&context.address(name)).is_some() {
+            return self.ensure(context, name).await.and_then(as_asked);
         }
-        let settings = Settings { allow_downgrade: Some(true), ..Settings::default() };
-        let spec = settings.spec(&self.config, Some(context.address(name)))?;
-        self.make_named(context, name, Some(spec)).await
+        self.make_named(context, name, Some(wanted.clone())).await.and_then(as_asked)
+    }
+
+    /// What settings make of a name.
+    fn wanted(&self, settings: &Settings, address: &Address) -> Result<Wanted> {
+        let spec = settings.spec(&self.config, Some(address.clone()))?;
+        Ok(Wanted { spec, terms: settings.terms(&self.config, &address.name)? })
     }
 
     /// Makes a named sandbox with settings of its own. One that exists with the same settings is
@@ -117,12 +95,12 @@ impl Inner {
         name: &SandboxName,
         settings: &Settings,
     ) -> Result<Arc<Sandbox>> {
-        let spec = settings.spec(&self.config, Some(context.address(name)))?;
-        if let Some(sandbox) = self.fleet.get(&context.address(name)).filter(|sandbox| sandbox.is_usable()) {
-            return same_settings(sandbox, &spec);
+        let wanted = self.wanted(settings, &context.address(name))?;
+        if let Some(sandbox) = self.usable(&context.address(name))? {
+            return same_settings(sandbox, &wanted);
         }
-        let sandbox = self.make_named(context, name, Some(spec.clone())).await?;
-        same_settings(sandbox, &spec)
+        let sandbox = self.make_named(context, name, Some(wanted.clone())).await?;
+        same_settings(sandbox, &wanted)
     }
 
     /// The sandbox an operation only looks into: a name nobody used is an error, except the default.
@@ -140,7 +118,7 @@ impl Inner {
     /// The sandbox of that name if it exists and lives, built anew if it died; never a new name.
     async fn existing(self: &Arc<Self>, context: &CallContext, name: &SandboxName) -> Result<Arc<Sandbox>> {
         match self.fleet.get(&context.address(name)) {
-            Some(sandbox) if sandbox.is_usable() => Ok(sandbox),
+            Some(sandbox) if sandbox.lease.has_expired() => Err(expired(&sandbox)),
             Some(_) => self.ensure(context, name).await,
             None => Err(self.no_such_sandbox(&context.address(name))),
         }
@@ -164,7 +142,7 @@ impl Inner {
         self: &Arc<Self>,
         context: &CallContext,
         name: &SandboxName,
-        wanted: Option<SandboxSpec>,
+        wanted: Option<Wanted>,
     ) -> Result<Arc<Sandbox>> {
         if name.as_str().parse::<SandboxId>().is_ok() {
             return Err(Error::new(Code::SandboxNotFound, format!("the one-shot sandbox {name} is gone"))
@@ -185,29 +163,37 @@ impl Inner {
         self: &Arc<Self>,
         actor: &Actor,
         address: Address,
-        wanted: Option<SandboxSpec>,
+        wanted: Option<Wanted>,
     ) -> Result<Arc<Sandbox>> {
         let mut origin = if wanted.is_some() { Origin::Explicit } else { Origin::Defaults };
-        let mut spec = match wanted {
-            Some(spec) => spec,
-            None => Settings::default().spec(&self.config, Some(address.clone()))?,
+        let mut wanted = match wanted {
+            Some(wanted) => wanted,
+            None => self.wanted(&Settings::default(), &address)?,
         };
         if let Some(old) = self.fleet.get(&address) {
-            if old.is_usable() {
+            if old.lease.has_expired() {
+                // Its time was up and it could not be removed yet. Nothing of it is handed on.
+                let audit = Audit::lifecycle(actor, "expire_sandbox", &old, Over::Ttl.as_str());
+                self.remove_incarnation(&old, Keep::Workspace, &audit).await?;
+                let built = self.build(actor, origin, wanted, address, None).await?;
+                self.tell_sandbox(EventKind::SandboxCreated, &built, "");
+                return Ok(built);
+            }
+            if old.is_usable() && old.lease.touch() {
                 return Ok(old);
             }
             // A sandbox with settings of its own keeps them when it is built anew by a plain call.
             if origin == Origin::Defaults && old.origin == Origin::Explicit {
-                (origin, spec) = (Origin::Explicit, old.spec.clone());
+                (origin, wanted) = (Origin::Explicit, Wanted::of(&old));
             }
             let why = if old.drifted() { "its policy changed" } else { "it died" };
             let audit = Audit::lifecycle(actor, "rebuild_sandbox", &old, why);
             self.take_down(&old, &audit, None).await?;
-            let built = self.build_in_place_of(actor, origin, spec, old).await?;
+            let built = self.build_in_place_of(actor, origin, wanted, old).await?;
             self.tell_sandbox(EventKind::SandboxCreated, &built, why);
             return Ok(built);
         }
-        let built = self.build(actor, origin, spec, address).await?;
+        let built = self.build(actor, origin, wanted, address, None).await?;
         self.tell_sandbox(EventKind::SandboxCreated, &built, "");
         Ok(built)
     }
@@ -244,10 +230,10 @@ impl Inner {
         self: &Arc<Self>,
         actor: &Actor,
         origin: Origin,
-        spec: SandboxSpec,
+        wanted: Wanted,
         old: Arc<Sandbox>,
     ) -> Result<Arc<Sandbox>> {
-        let built = self.build(actor, origin, spec, old.address()).await;
+        let built = self.build(actor, origin, wanted, old.address(), Some(&old.lease)).await;
         match &built {
             Ok(new) => {
                 if let Err(error) = self.journal.sandbox_replaced_others(new) {
@@ -282,13 +268,19 @@ impl Inner {
             let gate = inner.fleet.gate(&address);
             let _held = gate.lock().await;
             let old = inner.fleet.get(&address).ok_or_else(|| inner.no_such_sandbox(&address))?;
-            let spec = match old.origin {
-                Origin::Explicit => old.spec.clone(),
-                Origin::Defaults => Settings::default().spec(&inner.config, Some(address))?,
+            if old.lease.has_expired() {
+                return Err(expired(&old));
+            }
+            let wanted = match old.origin {
+                Origin::Explicit => Wanted::of(&old),
+                Origin::Defaults => {
+                    let now = inner.wanted(&Settings::default(), &address)?;
+                    Wanted { terms: old.terms, ..now }
+                }
             };
             let audit = Audit::lifecycle(&actor, "reset_sandbox", &old, "its workspace and caches stay");
             inner.take_down(&old, &audit, Some(Ending::Reset)).await?;
-            let built = inner.build_in_place_of(&actor, old.origin, spec, old).await?;
+            let built = inner.build_in_place_of(&actor, old.origin, wanted, old).await?;
             inner.tell_sandbox(EventKind::SandboxReset, &built, "its workspace and caches stay");
             Ok(built)
         });
@@ -299,18 +291,20 @@ impl Inner {
         self: &Arc<Self>,
         actor: &Actor,
         origin: Origin,
-        spec: SandboxSpec,
+        wanted: Wanted,
         address: Address,
+        before: Option<&Lease>,
     ) -> Result<Arc<Sandbox>> {
+        let Wanted { spec, terms } = wanted;
         let backend = self.backend_for(&spec)?;
-        let stored = StoredSpec { origin, backend: backend.name().to_owned(), spec };
-        let sandbox = Arc::new(Sandbox::new(
-            SandboxId::fresh(),
-            address,
-            stored,
-            Arc::clone(&backend),
-            wall_clock_ms(),
-        ));
+        let stored = StoredSpec { origin, backend: backend.name().to_owned(), spec, terms };
+        let mut sandbox =
+            Sandbox::new(SandboxId::fresh(), address, stored, Arc::clone(&backend), wall_clock_ms());
+        if let Some(before) = before {
+            // Whoever takes another's place has what is left of its time.
+            sandbox.lease = Lease::passed_on(terms, before);
+        }
+        let sandbox = Arc::new(sandbox);
         self.journal.sandbox_creating(&sandbox)?;
         self.fleet.put(Arc::clone(&sandbox));
         let made = async {
@@ -421,16 +415,46 @@ impl Inner {
     }
 }
 
-fn same_settings(sandbox: Arc<Sandbox>, spec: &SandboxSpec) -> Result<Arc<Sandbox>> {
-    if sandbox.fingerprint == fingerprint(spec) {
+/// What a sandbox is to be.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    spec: SandboxSpec,
+    terms: Terms,
+}
+
+impl Wanted {
+    /// The same as another one.
+    fn of(sandbox: &Sandbox) -> Self {
+        Self { spec: sandbox.spec.clone(), terms: sandbox.terms }
+    }
+}
+
+/// Says that a sandbox's time is up.
+pub(crate) fn expired(sandbox: &Sandbox) -> Error {
+    let at = sandbox.lease.expires().map(on_the_wall).map(timestamp);
+    Error::new(Code::Expired, format!("the time of the sandbox {} is up", sandbox.name))
+        .detail("expired_at", at)
+        .next("it is being removed; after that, running a command in that name makes a fresh one with the same workspace")
+        .next("give a longer ttl when you make it, and use extend before its time is up")
+}
+
+fn same_settings(sandbox: Arc<Sandbox>, wanted: &Wanted) -> Result<Arc<Sandbox>> {
+    if sandbox.fingerprint == fingerprint(&wanted.spec) && sandbox.terms == wanted.terms {
         return Ok(sandbox);
     }
-    let have = serde_json::to_value(&sandbox.spec).unwrap_or_default();
-    let error =
-        Error::new(Code::AlreadyExists, format!("the sandbox {} exists with other settings", sandbox.name));
-    Err(error
+    Err(other_settings(&sandbox))
+}
+
+fn other_settings(sandbox: &Sandbox) -> Error {
+    let have = serde_json::json!({
+        "ttl": Term::from(sandbox.terms.ttl),
+        "idle": Term::from(sandbox.terms.idle),
+        "spec": sandbox.spec,
+    });
+    Error::new(Code::AlreadyExists, format!("the sandbox {} exists with other settings", sandbox.name))
         .detail("settings", have)
-        .next("use it as it is, or destroy it first; its workspace stays unless wiped"))
+        .next("use it as it is, or destroy it first; its workspace stays unless wiped")
+        .next("extend moves the deadline of a sandbox that exists")
 }
 
 /// The connection of a sandbox ended: unless that was wanted, the sandbox has failed.

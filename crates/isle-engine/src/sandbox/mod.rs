@@ -3,10 +3,14 @@
 
 mod choose;
 mod destroy;
+mod extend;
 mod fleet;
 mod lane;
+mod lease;
 mod make;
 mod one_shot;
+mod settings;
+mod sweep;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicUsize, Ordering};
@@ -24,9 +28,12 @@ use crate::values::{Address, Namespace, RunId, SandboxId, SandboxName};
 pub(crate) use choose::offers;
 pub(crate) use fleet::Fleet;
 pub(crate) use lane::{Entered, Lane, Turn};
-pub(crate) use make::{Made, Settings};
+pub(crate) use lease::{Lease, Terms, on_the_wall};
+pub(crate) use make::Made;
 pub(crate) use one_shot::OneShotGuard;
 use one_shot::OneShotShared;
+pub(crate) use settings::Settings;
+pub(crate) use sweep::Sweeper;
 
 /// Where a sandbox is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -77,6 +84,9 @@ pub(crate) struct StoredSpec {
     pub(crate) backend: String,
     /// What it is.
     pub(crate) spec: SandboxSpec,
+    /// How long it may live.
+    #[serde(default)]
+    pub(crate) terms: Terms,
 }
 
 /// One incarnation of a sandbox.
@@ -86,6 +96,9 @@ pub(crate) struct Sandbox {
     pub(crate) namespace: Namespace,
     pub(crate) name: SandboxName,
     pub(crate) spec: SandboxSpec,
+    pub(crate) terms: Terms,
+    /// What is left of its time.
+    pub(crate) lease: Lease,
     pub(crate) origin: Origin,
     pub(crate) fingerprint: String,
     pub(crate) backend: Arc<dyn Backend>,
@@ -129,6 +142,8 @@ impl Sandbox {
             name: address.name,
             fingerprint: fingerprint(&stored.spec),
             spec: stored.spec,
+            terms: stored.terms,
+            lease: Lease::new(stored.terms),
             origin: stored.origin,
             backend,
             created_at_ms,
@@ -221,10 +236,12 @@ impl Sandbox {
 
     pub(crate) fn run_begins(&self, now_ms: i64) {
         self.running.fetch_add(1, Ordering::Relaxed);
+        self.lease.use_begins();
         self.last_used_ms.store(now_ms, Ordering::Relaxed);
     }
 
     pub(crate) fn run_ends(&self) {
+        self.lease.use_ends();
         self.running.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -234,7 +251,24 @@ impl Sandbox {
 
     /// Whether a call may use it as it is.
     pub(crate) fn is_usable(&self) -> bool {
-        self.state() == SandboxState::Running && !(self.drifted() && self.running() == 0)
+        self.state() == SandboxState::Running
+            && !(self.drifted() && self.running() == 0 && !self.lease.is_paused())
+    }
+
+    /// It counts as used for as long as somebody holds this.
+    pub(crate) fn hold(self: &Arc<Self>) -> InUse {
+        self.lease.use_begins();
+        InUse(Arc::clone(self))
+    }
+}
+
+/// Somebody uses a sandbox without a run: looks at its files, keeps them in step.
+#[derive(Debug)]
+pub(crate) struct InUse(Arc<Sandbox>);
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.0.lease.use_ends();
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use isle_fail::Point;
 use isle_store::wall_clock_ms;
 
+use super::lease::Terms;
 use super::make::Made;
 use super::{Origin, Programs, Sandbox, SandboxState, StoredSpec};
 use crate::backend::{Keep, SandboxSpec};
@@ -60,7 +61,8 @@ impl Inner {
             let id = SandboxId::fresh();
             // An id follows the rules of names, so it can stand where a name is due.
             let address = Address::new(namespace, id.as_str().parse()?);
-            let stored = StoredSpec { origin: Origin::Explicit, backend: backend.name().to_owned(), spec };
+            let (origin, terms) = (Origin::Explicit, Terms::default());
+            let stored = StoredSpec { origin, backend: backend.name().to_owned(), spec, terms };
             let mut sandbox = Sandbox::new(id, address, stored, Arc::clone(&backend), wall_clock_ms());
             sandbox.programs = inner.fleet.programs_of(backend.name(), &sandbox.spec.image);
             let sandbox = Arc::new(sandbox);

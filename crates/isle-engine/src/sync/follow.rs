@@ -35,6 +35,8 @@ pub(super) async fn follow(
     first: oneshot::Sender<Result<()>>,
     on_begun: impl FnOnce(),
 ) -> bool {
+    // A sandbox that follows a directory is used, also while nothing changes.
+    let _used = job.sandbox.hold();
     let wake = Arc::new(Notify::new());
     // Before the first copy, so that nothing that changes meanwhile is missed.
     let watching = if job.poll {

@@ -15,7 +15,9 @@ use crate::context::CallContext;
 use crate::engine::Inner;
 use crate::error::{Code, Error, Result};
 use crate::ops::shapes::RunState;
-use crate::run::{Input, Language, OnCancel, Patience, Place, Plan, Program, RunKind, RunLimits, Runner};
+use crate::run::{
+    Asked, Input, Language, OnCancel, Patience, Place, Plan, Program, RunKind, RunLimits, Runner,
+};
 use crate::values::{SandboxName, Span};
 
 /// More code than this is not looked at.
@@ -116,7 +118,7 @@ impl Inner {
         }
         let plan = Plan {
             kind: RunKind::Validate,
-            place: Place::Named { name: sandbox.clone(), allow_downgrade: false },
+            place: Place::Named { name: sandbox.clone(), asked: Asked::default() },
             program: Program::Tool {
                 shown: format!("validate {} bytes of {name}", code.len()),
                 runner: Runner::Interpreter(language),

@@ -54,3 +54,54 @@ impl fmt::Display for Span {
 }
 
 super::text_value!(Span, "Span", "E.g. 30s.");
+
+/// How long something may last: a span of time, or `none` for without an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Term {
+    /// Without an end.
+    Endless,
+    /// So long.
+    Span(Span),
+}
+
+impl Term {
+    /// The span, when there is one.
+    #[must_use]
+    pub const fn span(self) -> Option<Span> {
+        match self {
+            Self::Endless => None,
+            Self::Span(span) => Some(span),
+        }
+    }
+}
+
+impl From<Option<Span>> for Term {
+    fn from(span: Option<Span>) -> Self {
+        span.map_or(Self::Endless, Self::Span)
+    }
+}
+
+impl FromStr for Term {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text.trim() {
+            "none" => Ok(Self::Endless),
+            other => other.parse().map(Self::Span).map_err(|mut error: Error| {
+                error.next_steps.push("or write none for without an end".into());
+                error
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Term {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Endless => formatter.write_str("none"),
+            Self::Span(span) => span.fmt(formatter),
+        }
+    }
+}
+
+super::text_value!(Term, "Term", "E.g. 2h, or none.");

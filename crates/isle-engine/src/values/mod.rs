@@ -8,7 +8,7 @@ mod path;
 pub(crate) mod reading;
 mod size;
 
-pub use duration::Span;
+pub use duration::{Span, Term};
 pub use ids::{RunId, SandboxId, TokenId};
 pub use name::{ContextName, JobName, RunOrJob, SandboxName};
 pub use namespace::{Address, Namespace};

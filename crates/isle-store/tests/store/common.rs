@@ -18,6 +18,7 @@ pub(crate) fn sandbox(id: &str, name: Option<&str>) -> SandboxRow {
         containment: json!({}),
         created_at_ms: 1_000,
         last_used_ms: 1_000,
+        lease: json!(null),
     }
 }
 

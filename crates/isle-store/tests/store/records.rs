@@ -36,6 +36,7 @@ fn a_sandbox_is_recorded_changed_and_forgotten() {
                 anchor: Some(json!({"pid": 7})),
                 containment: Some(json!({"seccomp": true})),
                 last_used_ms: Some(5_000),
+                lease: Some(json!({"expires": 9})),
                 ..SandboxChange::default()
             },
         )
@@ -46,6 +47,7 @@ fn a_sandbox_is_recorded_changed_and_forgotten() {
         anchor: json!({"pid": 7}),
         containment: json!({"seccomp": true}),
         last_used_ms: 5_000,
+        lease: json!({"expires": 9}),
         ..row
     };
     assert_eq!(store.sandboxes().unwrap(), std::slice::from_ref(&changed));

@@ -15,12 +15,16 @@ pub(super) async fn ls(context: &Context) -> Result<ExitCode> {
 
 /// The `sandboxes` of an answer.
 pub(super) fn sandbox_table(answer: &Value) -> String {
-    let mut table = Table::new(&["NAME", "STATE", "TIER", "IMAGE", "RUNS", "CREATED", "LAST USED"]);
+    let mut table =
+        Table::new(&["NAME", "STATE", "TIER", "IMAGE", "RUNS", "CREATED", "LAST USED", "EXPIRES"]);
     for sandbox in fields::list(answer, "sandboxes") {
-        table.row(
+        let [name, state, tier, image, runs, created, used] =
             ["name", "state", "tier", "image", "running_runs", "created_at", "last_used_at"]
-                .map(|name| fields::text(sandbox, name)),
-        );
+                .map(|name| fields::text(sandbox, name));
+        // Both have the same form, so the earlier one is the smaller one.
+        let expires =
+            ["expires_at", "idle_expires_at"].iter().filter_map(|name| sandbox[*name].as_str()).min();
+        table.row([name, state, tier, image, runs, created, used, expires.unwrap_or("-").to_owned()]);
     }
     if table.is_empty() {
         return "No sandboxes. `isle exec NAME -- COMMAND` makes one on first use.\n".to_owned();

@@ -20,6 +20,7 @@ mod install;
 mod interactive;
 mod job;
 mod kill;
+mod lifecycle;
 mod logs;
 mod ls;
 mod mcp;
@@ -113,6 +114,8 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Env(arguments) => block_on(env::env(context, arguments)),
         Command::Validate(arguments) => block_on(validate::validate(context, arguments)),
         Command::Install(arguments) => block_on(install::install(context, arguments)),
+        Command::Create(arguments) => block_on(lifecycle::create(context, arguments)),
+        Command::Extend(arguments) => block_on(lifecycle::extend(context, arguments)),
         Command::Reset(arguments) => block_on(reset::reset(context, arguments)),
         Command::Batch(arguments) => block_on(batch::batch(context, arguments)),
         Command::Job(arguments) => block_on(job::job(context, arguments)),

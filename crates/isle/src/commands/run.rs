@@ -21,7 +21,11 @@ pub(super) async fn run(context: &Context, arguments: RunArguments) -> Result<Ex
     interactive::open(context, &settings, request).await?.drive().await
 }
 
-fn settings(context: &Context, sandbox: &SandboxArguments, timeout: Option<String>) -> Result<Settings> {
+pub(super) fn settings(
+    context: &Context,
+    sandbox: &SandboxArguments,
+    timeout: Option<String>,
+) -> Result<Settings> {
     let flags = [
         ("tier", sandbox.tier.clone()),
         ("image", sandbox.image.clone()),
@@ -36,7 +40,7 @@ fn settings(context: &Context, sandbox: &SandboxArguments, timeout: Option<Strin
 }
 
 /// What was chosen; what was not is left to the daemon, whose ready sandboxes fit its defaults.
-fn one_shot(settings: &Settings, files: &[String]) -> Result<OneShot> {
+pub(super) fn one_shot(settings: &Settings, files: &[String]) -> Result<OneShot> {
     Ok(OneShot {
         tier: settings.chosen("tier"),
         image: settings.chosen("image"),

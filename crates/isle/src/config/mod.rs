@@ -7,5 +7,5 @@ mod resolve;
 mod value;
 
 pub(crate) use keys::{KEYS, Key, Scope, key};
-pub(crate) use resolve::Settings;
+pub(crate) use resolve::{Origin, Settings};
 pub(crate) use value::{Value, check_variable, schema};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use isle_engine::engine::DenyList;
-use isle_engine::values::{ByteSize, Span};
+use isle_engine::values::{ByteSize, Span, Term};
 use isle_engine::{Code, Error};
 use serde_json::json;
 use toml::Spanned;
@@ -17,6 +17,8 @@ pub(crate) enum Kind {
     Tier,
     Size,
     Span,
+    /// A span, or `none`.
+    Term,
     Number,
     Count,
     Whole,
@@ -36,6 +38,7 @@ pub(crate) enum Value {
     Text(String),
     Size(ByteSize),
     Span(Span),
+    Term(Term),
     Number(f64),
     Count(u32),
     Switch(bool),
@@ -61,6 +64,7 @@ impl Value {
             },
             Kind::Size => text.parse().map(Self::Size),
             Kind::Span => text.parse().map(Self::Span),
+            Kind::Term => text.parse().map(Self::Term),
             Kind::Number => match text.parse::<f64>() {
                 Ok(number) if number.is_finite() && number > 0.0 => Ok(Self::Number(number)),
                 _ => Err(refuse("a number of CPUs", "write a number above 0, such as 0.5 or 2")),
@@ -131,11 +135,17 @@ impl Value {
         };
         match (kind, value.get_ref()) {
             (
-                Kind::Text | Kind::Tier | Kind::Size | Kind::Span | Kind::Address | Kind::Choice(_),
+                Kind::Text
+                | Kind::Tier
+                | Kind::Size
+                | Kind::Span
+                | Kind::Term
+                | Kind::Address
+                | Kind::Choice(_),
                 DeValue::String(text),
             ) => Self::from_text(kind, text),
             (
-                Kind::Size | Kind::Span | Kind::Number | Kind::Count | Kind::Whole,
+                Kind::Size | Kind::Span | Kind::Term | Kind::Number | Kind::Count | Kind::Whole,
                 DeValue::Integer(number),
             ) => Self::from_text(kind, number.as_str()),
             (Kind::Number, DeValue::Float(number)) => Self::from_text(kind, number.as_str()),
@@ -154,6 +164,7 @@ impl Value {
             }
             (Kind::Size, _) => refuse("a size", "write it in quotes, such as \"512M\""),
             (Kind::Span, _) => refuse("a duration", "write it in quotes, such as \"30s\""),
+            (Kind::Term, _) => refuse("a duration", "write it in quotes, such as \"8h\" or \"none\""),
             (Kind::Number | Kind::Count | Kind::Whole, _) => refuse("a number", "write it without quotes"),
             (Kind::Switch, _) => refuse("true or false", "write it without quotes"),
             (Kind::Patterns, _) => refuse("a list", "write it as ['one', 'two'], in single quotes"),
@@ -168,6 +179,7 @@ impl Value {
             Self::Text(text) => text.clone(),
             Self::Size(size) => size.to_string(),
             Self::Span(span) => span.to_string(),
+            Self::Term(term) => term.to_string(),
             Self::Number(number) => number.to_string(),
             Self::Count(count) => count.to_string(),
             Self::Switch(on) => on.to_string(),
@@ -184,6 +196,7 @@ impl Value {
             Self::Text(text) => json!(text),
             Self::Size(size) => json!(size),
             Self::Span(span) => json!(span),
+            Self::Term(term) => json!(term),
             Self::Number(number) => json!(number),
             Self::Count(count) => json!(count),
             Self::Switch(on) => json!(on),
@@ -221,6 +234,9 @@ pub(crate) fn schema(kind: Kind) -> serde_json::Value {
         }),
         Kind::Span => {
             json!({ "type": ["string", "integer"], "minimum": 0, "pattern": "^\\s*[0-9]+(ms|s|m|h|d)?\\s*$" })
+        }
+        Kind::Term => {
+            json!({ "type": ["string", "integer"], "minimum": 0, "pattern": "^\\s*([0-9]+(ms|s|m|h|d)?|none)\\s*$" })
         }
         Kind::Number => json!({ "type": "number", "exclusiveMinimum": 0 }),
         Kind::Count => json!({ "type": "integer", "minimum": 1, "maximum": u32::MAX }),

@@ -7,13 +7,13 @@ use std::path::{Component, PathBuf};
 use isle_client::Result;
 use isle_engine::EngineConfig;
 use isle_engine::backend::{Limits, Tier};
-use isle_engine::engine::{DenyList, SecretNames};
+use isle_engine::engine::{Deadlines, DenyList, SecretNames};
 use isle_engine::ops::{Registry, Toolsets};
-use isle_engine::values::{ByteSize, Span};
+use isle_engine::values::{ByteSize, SandboxName, Span, Term};
 use isle_engine::{Code, Error};
 use isle_mcp::{Descriptions, McpOptions};
 
-use crate::config::{Settings, Value};
+use crate::config::{Origin, Settings, Value};
 
 /// Every field from its setting; defaults are those of the table of settings.
 pub(crate) fn engine_config(settings: &Settings) -> Result<EngineConfig> {
@@ -47,7 +47,64 @@ pub(crate) fn engine_config(settings: &Settings) -> Result<EngineConfig> {
             DenyList::default()
         },
         host_roots: host_roots(settings)?,
+        deadlines: deadlines(settings)?,
     })
+}
+
+/// How long sandboxes live: in range, and agreeing with each other.
+fn deadlines(settings: &Settings) -> Result<Deadlines> {
+    const SHORTEST: Span = Span::seconds(1);
+    const SHORTEST_INTERVAL: Span = Span(std::time::Duration::from_millis(50));
+    let longest = term(settings, "max_ttl")?.span();
+    let within = |name: &str| -> Result<Option<Span>> {
+        let span = term(settings, name)?.span();
+        match (span, longest) {
+            (Some(span), _) if span < SHORTEST => Err(refused(
+                settings,
+                name,
+                &format!("{span} is shorter than {SHORTEST}"),
+                "write a longer one, or none",
+            )),
+            (Some(span), Some(longest)) if span > longest => {
+                let what = format!("{span} is longer than max_ttl, which is {longest}");
+                Err(refused(settings, name, &what, "write a shorter one, or raise max_ttl"))
+            }
+            _ => Ok(span),
+        }
+    };
+    let exempt = list(settings, "deadline_exempt")?.into_iter().map(|name| {
+        name.parse::<SandboxName>().map_err(|error| {
+            refused(settings, "deadline_exempt", &error.message, "write names of sandboxes, such as default")
+        })
+    });
+    let sweep_interval = span(settings, "sweep_interval")?;
+    if sweep_interval < SHORTEST_INTERVAL {
+        let what = format!("{sweep_interval} is shorter than {SHORTEST_INTERVAL}");
+        return Err(refused(settings, "sweep_interval", &what, "write a longer one, such as 5s"));
+    }
+    within("max_ttl")?;
+    Ok(Deadlines {
+        default_ttl: within("default_ttl")?,
+        max_ttl: longest,
+        default_idle: within("default_idle")?,
+        exempt: exempt.collect::<Result<_>>()?,
+        sweep_interval,
+    })
+}
+
+/// A setting whose value makes no sense, with the place it comes from.
+fn refused(settings: &Settings, name: &str, what: &str, next: &str) -> isle_client::ClientError {
+    let mut message = format!("`{name}`: {what}");
+    let mut error = Error::new(Code::ConfigInvalid, "");
+    if let Some((_, origin)) = settings.get(name) {
+        if let Origin::File { path, line, .. } = origin {
+            message = format!("{}:{line}: {message}", path.display());
+            error = error.detail("file", path.display().to_string()).detail("line", *line);
+        } else {
+            message = format!("{origin}: {message}");
+        }
+    }
+    Error { message, ..error }.next(next).into()
 }
 
 /// Directories of the host that are open to operations: absolute, and without `..`.
@@ -121,6 +178,7 @@ readers! {
     span: Span -> Span;
     number: Number -> f64;
     count: Count -> u32;
+    term: Term -> Term;
 }
 
 /// A table; an empty one when it is not there.

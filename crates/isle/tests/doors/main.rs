@@ -12,6 +12,7 @@ mod code_stateless;
 mod commands;
 mod contexts;
 mod copy;
+mod deadlines;
 mod deny;
 mod downgrade;
 mod ends;

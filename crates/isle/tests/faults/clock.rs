@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::ground::Ground;
+use crate::ground::{Ground, Told};
 use crate::harness::until;
 
 const HOUR_MS: i64 = 3_600_000;
@@ -22,6 +22,7 @@ fn state(ground: &Ground, run: &Value) -> Value {
 fn a_wall_clock_that_jumps_moves_no_deadline() {
     let mut ground = Ground::new();
     let long = ground.daemon.exec("box", json!({"command": "sleep 3000", "timeout": "40m", "wait": "0s"}));
+    ground.daemon.post("/v1/sandboxes", json!({"sandbox": "leased", "ttl": "40m", "idle": "30m"}));
     let before = ground.daemon.get("/v1/runs?limit=1")["runs"][0]["started_at"].clone();
     let mut ended = Vec::new();
     for shift in [HOUR_MS, -HOUR_MS, 0] {
@@ -30,10 +31,13 @@ fn a_wall_clock_that_jumps_moves_no_deadline() {
         assert_eq!(short["state"], "timed_out", "a deadline holds at {shift}: {short}");
         assert!(short["duration_ms"].as_u64().unwrap() < 1_000_000, "{short}");
         assert_eq!(state(&ground, &long)["state"], "running", "nothing ends early at {shift}");
+        assert!(ground.names().contains("leased"), "nor does a sandbox at {shift}");
         ended.push(short["run_id"].as_str().unwrap().to_owned());
         ground.restart();
         let long = state(&ground, &long);
         assert_eq!(long["state"], "running", "nor after a restart at {shift}: {long}");
+        let leased = ground.ask("POST /v1/sandboxes/leased/extend", Some(&json!({"by": "1s"})));
+        assert!(matches!(leased, Told::Done(_)), "nor has a sandbox expired after it: {leased:?}");
     }
     let history = ground.daemon.get("/v1/runs?limit=100");
     let runs = history["runs"].as_array().unwrap();

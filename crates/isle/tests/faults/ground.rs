@@ -60,6 +60,7 @@ impl Ground {
             // Only what a call does is to pass points.
             ("ISLE_POOL_SIZE", "0"),
             ("ISLE_DISK", "16M"),
+            ("ISLE_SWEEP_INTERVAL", "100ms"),
         ];
         all.extend_from_slice(settings);
         let daemon = TestDaemon::start_with(&all);

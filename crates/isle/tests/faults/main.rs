@@ -9,6 +9,7 @@
 mod clock;
 mod crowds;
 mod database;
+mod deadline_scenes;
 mod disk;
 mod exhaustion;
 mod ground;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use isle_fail::{Can, Point};
 
+use crate::deadline_scenes;
 use crate::ground::{Action, Ground, Told, is_passed_here};
 use crate::harness::until;
 use crate::recovery;
@@ -192,4 +193,10 @@ fn a_fault_at_any_point_of_setting_variables_leaves_all_old_or_all_new() {
 #[test]
 fn a_fault_at_any_point_of_a_wipe_in_tier_process_leaves_a_whole_workspace_or_none() {
     play_all(&scenes::WIPE_PROCESS);
+}
+
+#[test]
+fn a_fault_at_any_point_of_an_extension_leaves_the_old_deadline_or_the_new() {
+    play_all(&deadline_scenes::EXTEND);
+    play_all(&deadline_scenes::USE);
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use isle_fail::Point;
 use serde_json::{Value, json};
 
+use crate::deadline_scenes::{EXTEND, USE};
 use crate::ground::{Ground, Told, assert_usable};
 use crate::harness::until;
 
@@ -51,6 +52,8 @@ pub(crate) const SCENES: &[Scene] = &[
     WIPE_KEPT,
     RESET,
     ENV,
+    EXTEND,
+    USE,
 ];
 
 fn create(ground: &Ground, settings: Value) -> Told {

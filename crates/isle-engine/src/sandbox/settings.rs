@@ -1,0 +1,131 @@
+//! What a caller may say about a sandbox that is to be made, and what follows from it together with the
+//! configuration.
+
+use std::time::Duration;
+
+use super::lease::Terms;
+use crate::backend::{Lifetime, Limits, SandboxSpec, Tier};
+use crate::engine::EngineConfig;
+use crate::error::{Code, Error, Result};
+use crate::values::{Address, ByteSize, SandboxName, Span, Term};
+
+/// The shortest TTL and idle time.
+pub(crate) const SHORTEST: Span = Span(Duration::from_secs(1));
+
+/// Settings a caller may give; `None` means the configured default.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Settings {
+    pub(crate) tier: Option<Tier>,
+    pub(crate) image: Option<String>,
+    pub(crate) memory: Option<ByteSize>,
+    pub(crate) cpus: Option<f64>,
+    pub(crate) pids: Option<u32>,
+    pub(crate) disk: Option<ByteSize>,
+    pub(crate) allow_downgrade: Option<bool>,
+    pub(crate) ttl: Option<Term>,
+    pub(crate) idle: Option<Term>,
+}
+
+impl Settings {
+    /// The spec they make, checked.
+    pub(crate) fn spec(&self, config: &EngineConfig, volume: Option<Address>) -> Result<SandboxSpec> {
+        let limits = Limits {
+            memory: self.memory.unwrap_or(config.limits.memory),
+            cpus: self.cpus.unwrap_or(config.limits.cpus),
+            pids: self.pids.unwrap_or(config.limits.pids),
+            disk: self.disk.unwrap_or(config.limits.disk),
+        };
+        check(&limits)?;
+        let lifetime = if volume.is_some() { Lifetime::Named } else { Lifetime::OneShot };
+        Ok(SandboxSpec {
+            tier: self.tier.unwrap_or(config.tier),
+            image: self.image.clone().unwrap_or_else(|| config.image.clone()),
+            limits,
+            lifetime,
+            volume,
+            allow_downgrade: self.allow_downgrade.unwrap_or(config.allow_downgrade),
+        })
+    }
+
+    /// How long a named sandbox made by them may live, checked.
+    pub(crate) fn terms(&self, config: &EngineConfig, name: &SandboxName) -> Result<Terms> {
+        let deadlines = &config.deadlines;
+        let exempt = deadlines.exempt.contains(name);
+        let longest = deadlines.max_ttl;
+        let of = |what, asked, default: Option<Span>| term(what, asked, default.filter(|_| !exempt), longest);
+        Ok(Terms {
+            ttl: of("ttl", self.ttl, deadlines.default_ttl)?,
+            idle: of("idle", self.idle, deadlines.default_idle)?,
+        })
+    }
+}
+
+/// One of the deadlines: what was asked for, in range, or the default.
+fn term(
+    what: &str,
+    asked: Option<Term>,
+    default: Option<Span>,
+    longest: Option<Span>,
+) -> Result<Option<Span>> {
+    match asked {
+        None => Ok(default),
+        // Nobody gets further by asking for no end than by asking for a late one.
+        Some(Term::Endless) if default.is_none() => Ok(None),
+        Some(Term::Endless) => Err(out_of_range(what, "none", longest)),
+        Some(Term::Span(span)) if span < SHORTEST || longest.is_some_and(|longest| span > longest) => {
+            Err(out_of_range(what, &span.to_string(), longest))
+        }
+        Some(Term::Span(span)) => Ok(Some(span)),
+    }
+}
+
+fn out_of_range(what: &str, asked: &str, longest: Option<Span>) -> Error {
+    let range = match longest {
+        Some(longest) => format!("from {SHORTEST} to {longest}"),
+        None => format!("{SHORTEST} or longer"),
+    };
+    Error::new(Code::TtlInvalid, format!("{what} is {asked}; it may be {range}"))
+        .detail("shortest", SHORTEST.to_string())
+        .detail("longest", Term::from(longest).to_string())
+        .next(format!("choose a {what} {range}, or leave it out for the default"))
+}
+
+fn check(limits: &Limits) -> Result<()> {
+    let refuse = |what: &str, next: &str| Err(Error::new(Code::InvalidArgument, what.to_owned()).next(next));
+    if !limits.cpus.is_finite() || limits.cpus < 0.01 || limits.cpus > 1024.0 {
+        return refuse("cpus is out of range", "give a number from 0.01 to 1024, such as 0.5 or 2");
+    }
+    if limits.memory.0 < 16 << 20 {
+        return refuse("memory is too small for a sandbox", "give at least 16M");
+    }
+    if limits.disk.0 < 1 << 20 {
+        return refuse("disk is too small for a sandbox", "give at least 1M");
+    }
+    if limits.pids < 4 {
+        return refuse("pids is too small for a sandbox", "give at least 4");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_are_those_asked_for_within_the_range_or_the_defaults() {
+        let hour = Span::seconds(3600);
+        let long = [None, Some(Span::seconds(7200))];
+        for longest in long {
+            assert_eq!(term("ttl", None, Some(hour), longest).unwrap(), Some(hour));
+            assert_eq!(term("ttl", Some(Term::Span(SHORTEST)), Some(hour), longest).unwrap(), Some(SHORTEST));
+            assert_eq!(term("ttl", Some(Term::Endless), None, longest).unwrap(), None);
+            let wrong = [Term::Endless, Term::Span(Span(Duration::from_millis(999)))];
+            for asked in wrong {
+                let error = term("ttl", Some(asked), Some(hour), longest).unwrap_err();
+                assert_eq!(error.code, Code::TtlInvalid);
+            }
+        }
+        let error = term("idle", Some(Term::Span(Span::seconds(7201))), None, long[1]).unwrap_err();
+        assert!(error.message.contains("1s to 2h"), "{}", error.message);
+    }
+}

@@ -1,0 +1,27 @@
+//! Arguments of the commands about how long sandboxes live.
+
+use clap::Args;
+
+use super::SandboxArguments;
+
+#[derive(Debug, Args)]
+pub(crate) struct CreateArguments {
+    /// Its name
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArguments,
+    /// How long it lives, such as 2h; none for without an end
+    #[arg(long, value_name = "TIME")]
+    pub(crate) ttl: Option<String>,
+    /// How long it lives unused, such as 30m; none for without an end
+    #[arg(long, value_name = "TIME")]
+    pub(crate) idle: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExtendArguments {
+    /// The sandbox
+    pub(crate) name: String,
+    /// How much longer, such as 30m
+    pub(crate) by: String,
+}

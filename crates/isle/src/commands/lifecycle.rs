@@ -1,0 +1,57 @@
+//! `isle create` and `isle extend`: sandboxes with settings of their own, and how long they live.
+
+use std::process::ExitCode;
+
+use isle_client::Result;
+use serde_json::{Value, json};
+
+use super::run::{one_shot, settings};
+use super::{Context, fields};
+use crate::arguments::{CreateArguments, ExtendArguments};
+use crate::output::{escaped, show};
+
+pub(super) async fn create(context: &Context, arguments: CreateArguments) -> Result<ExitCode> {
+    let settings = settings(context, &arguments.sandbox, None)?;
+    let chosen = one_shot(&settings, &[])?;
+    let mut input = json!({
+        "sandbox": arguments.name,
+        "tier": chosen.tier,
+        "image": chosen.image,
+        "memory": chosen.memory,
+        "cpus": chosen.cpus,
+        "pids": chosen.pids,
+        "disk": chosen.disk,
+        "allow_downgrade": chosen.allow_downgrade,
+        "ttl": arguments.ttl,
+        "idle": arguments.idle,
+    });
+    leave_out_nulls(&mut input);
+    let answer = context.client().await?.call("create", input).await?;
+    show(context.form, &answer, told)
+}
+
+pub(super) async fn extend(context: &Context, arguments: ExtendArguments) -> Result<ExitCode> {
+    let input = json!({ "sandbox": arguments.name, "by": arguments.by });
+    let answer = context.client().await?.call("extend", input).await?;
+    show(context.form, &answer, told)
+}
+
+fn leave_out_nulls(input: &mut Value) {
+    if let Value::Object(map) = input {
+        map.retain(|_, value| !value.is_null());
+    }
+}
+
+/// The name, and how long it lives when that is known.
+fn told(answer: &Value) -> String {
+    format!("{}\n{}", escaped(&fields::text(answer, "name")), deadlines(answer))
+}
+
+/// A line for each deadline of a sandbox.
+pub(super) fn deadlines(sandbox: &Value) -> String {
+    let line = |name: &str, words: &str| match sandbox[name].as_str() {
+        Some(when) => format!("{words} {}\n", escaped(when)),
+        None => String::new(),
+    };
+    line("expires_at", "expires ") + &line("idle_expires_at", "unused, ends")
+}
