@@ -39,7 +39,7 @@ pub(crate) fn run(bytes: &[u8]) {
 fn means_itself(kind: value::Kind, value: &Value) {
     drop(value.json());
     match value {
-        Value::List(_) | Value::Map(_) => {}
+        Value::List(_) | Value::Map(_) | Value::Tables(_) => {}
         Value::Text(_)
         | Value::Size(_)
         | Value::Span(_)

@@ -16,6 +16,7 @@ mod rows;
 mod runs;
 mod sandboxes;
 mod schema;
+mod spawns;
 mod store;
 mod variables;
 

@@ -85,6 +85,7 @@ impl Store {
                 remove_failed_namesakes(connection, id)?;
                 remove(connection, id)?;
                 crate::variables::forget(connection, name)?;
+                crate::spawns::forget(connection, name)?;
                 append(connection, draft, audit).map(drop)
             })
         })
@@ -149,7 +150,7 @@ fn insert(connection: &Connection, row: &SandboxRow) -> Result<(), StoreError> {
     }
 }
 
-fn update(connection: &Connection, id: &str, change: &SandboxChange) -> Result<(), StoreError> {
+pub(crate) fn update(connection: &Connection, id: &str, change: &SandboxChange) -> Result<(), StoreError> {
     if let Some(state) = &change.state {
         check_state(state)?;
     }

@@ -5,10 +5,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+mod children;
 mod file;
 mod job;
 mod sync;
 
+pub(crate) use children::{ChildrenArguments, SpawnArguments};
 pub(crate) use file::{FileArguments, FileCommand};
 pub(crate) use job::{
     AttachArguments, BatchArguments, JobArguments, JobCommand, JobListArguments, JobStartArguments,
@@ -117,6 +119,10 @@ pub(crate) enum Command {
     Job(JobArguments),
     /// Look at a job as it goes on, and type into it
     Attach(AttachArguments),
+    /// Make a child of a sandbox, with a share of its rights
+    Spawn(SpawnArguments),
+    /// List children and grandchildren of a sandbox, or destroy them
+    Children(ChildrenArguments),
     /// List sandboxes
     Ls,
     /// Show a sandbox, or the daemon and everything in it
@@ -167,7 +173,7 @@ pub(crate) enum Command {
 /// Arguments of `isle mcp`.
 #[derive(Debug, Args)]
 pub(crate) struct McpArguments {
-    /// Sets of tools the client is shown: core, files, jobs, contexts, environment, or all
+    /// Sets of tools the client is shown: core, files, jobs, contexts, environment, children, or all
     #[arg(long, value_name = "SET,SET")]
     pub(crate) toolsets: Option<String>,
 }

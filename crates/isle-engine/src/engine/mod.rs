@@ -22,6 +22,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::agent::{FileToWrite, KeepMode};
 use crate::backend::{Backend, Limits, Offer, Tier};
+use crate::children::Children;
+pub use crate::children::{NamePattern, SpawnPolicies, SpawnPolicy};
 use crate::context::{CallContext, Door};
 pub use crate::deny::DenyList;
 use crate::error::{Code, Error, Result};
@@ -69,6 +71,8 @@ pub struct EngineConfig {
     pub deny: DenyList,
     /// Directories of the host that operations may copy from, copy to and keep in step.
     pub host_roots: Vec<PathBuf>,
+    /// What sandboxes may spawn; none may unless it is said here.
+    pub spawn_policies: SpawnPolicies,
 }
 
 impl Default for EngineConfig {
@@ -87,6 +91,7 @@ impl Default for EngineConfig {
             secret_names: SecretNames::default(),
             deny: DenyList::default(),
             host_roots: Vec::new(),
+            spawn_policies: SpawnPolicies::default(),
         }
     }
 }
@@ -115,6 +120,7 @@ pub(crate) struct Inner {
     pub(crate) admission: Admission,
     pub(crate) watches: Watches,
     pub(crate) syncs: Syncs,
+    pub(crate) children: Children,
     /// Everything that goes on in the background; stopping waits for it.
     pub(crate) tasks: TaskTracker,
     pub(crate) started: std::time::Instant,
@@ -272,6 +278,7 @@ impl Engine {
             admission: Admission::new(capacity),
             watches: Watches::default(),
             syncs: Syncs::default(),
+            children: Children::default(),
             tasks: TaskTracker::new(),
             started: std::time::Instant::now(),
             leaving: CancellationToken::new(),
@@ -280,7 +287,9 @@ impl Engine {
             stopping: AtomicBool::new(false),
         });
         inner.load_variables()?;
+        inner.load_spawns()?;
         inner.recover().await?;
+        inner.end_orphans().await;
         inner.keep_house();
         inner.warm_up();
         Ok(Self { inner })

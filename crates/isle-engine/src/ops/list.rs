@@ -30,6 +30,9 @@ pub(super) struct SandboxBrief {
     running_runs: usize,
     created_at: String,
     last_used_at: String,
+    /// Whose child it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent: Option<SandboxName>,
     /// The configuration changed; made anew when idle.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     drifted: bool,
@@ -46,6 +49,7 @@ impl SandboxBrief {
             running_runs: sandbox.running(),
             created_at: timestamp(sandbox.created_at_ms),
             last_used_at: timestamp(sandbox.last_used_ms()),
+            parent: sandbox.child_of().map(|child| child.parent.clone()),
             drifted: sandbox.drifted(),
         }
     }

@@ -22,13 +22,16 @@ pub enum Toolset {
     Contexts,
     /// What a sandbox has to work with: variables, packages, checks of code.
     Environment,
+    /// Sandboxes that split their work over children of their own.
+    Children,
     /// Not an MCP tool.
     None,
 }
 
 impl Toolset {
     /// Those a client can choose, in the order they are shown.
-    pub const CHOICES: [Self; 5] = [Self::Core, Self::Files, Self::Jobs, Self::Contexts, Self::Environment];
+    pub const CHOICES: [Self; 6] =
+        [Self::Core, Self::Files, Self::Jobs, Self::Contexts, Self::Environment, Self::Children];
 
     /// Its name at every door.
     #[must_use]
@@ -39,6 +42,7 @@ impl Toolset {
             Self::Jobs => "jobs",
             Self::Contexts => "contexts",
             Self::Environment => "environment",
+            Self::Children => "children",
             Self::None => "none",
         }
     }
@@ -118,7 +122,7 @@ mod tests {
     fn sets_are_read_in_any_order_and_shown_in_one() {
         let read = |text: &str| text.parse::<Toolsets>().map(|sets| sets.to_string());
         assert_eq!(read("jobs, core,jobs").unwrap(), "core,jobs");
-        assert_eq!(read("all").unwrap(), "core,files,jobs,contexts,environment");
+        assert_eq!(read("all").unwrap(), "core,files,jobs,contexts,environment,children");
         assert_eq!(read("all").unwrap(), Toolsets::all().to_string());
         for wrong in ["", ",", "none", "Core", "core,filez"] {
             assert_eq!(read(wrong).unwrap_err().code, Code::InvalidArgument, "{wrong}");

@@ -10,6 +10,7 @@ use super::choose::{choose, offers};
 use super::{Origin, Sandbox, SandboxState, StoredSpec, fingerprint};
 use crate::agent::AgentClient;
 use crate::backend::{Created, Keep, Lifetime, Limits, SandboxSpec, Tier};
+use crate::children::Counted;
 use crate::context::CallContext;
 use crate::engine::{EngineConfig, Inner};
 use crate::error::{Code, Error, Result};
@@ -25,6 +26,15 @@ pub(crate) enum Made {
     Now,
     /// By an earlier engine: what it holds is reported, not judged again.
     Earlier,
+}
+
+/// How a sandbox comes into the world.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Birth<'a> {
+    /// By itself, or in the place of another.
+    Plain,
+    /// Spawned by another one, for which it counts.
+    Child(&'a Counted),
 }
 
 /// Settings a caller may give; `None` means the configured default.
@@ -57,6 +67,7 @@ impl Settings {
             lifetime,
             volume,
             allow_downgrade: self.allow_downgrade.unwrap_or(config.allow_downgrade),
+            child: None,
         })
     }
 }
@@ -194,6 +205,12 @@ impl Inner {
             if old.is_usable() {
                 return Ok(old);
             }
+            if old.spec.child.is_some() {
+                self.refuse_end_of_child(&old)?;
+                if origin == Origin::Explicit {
+                    return same_settings(old, &spec);
+                }
+            }
             // A sandbox with settings of its own keeps them when it is built anew by a plain call.
             if origin == Origin::Defaults && old.origin == Origin::Explicit {
                 (origin, spec) = (Origin::Explicit, old.spec.clone());
@@ -223,6 +240,7 @@ impl Inner {
             }
         }
         failpoint(Point::ReplaceMarked)?;
+        self.end_children(&old.id).await?;
         if let Some(ending) = ending {
             for run in self.runs.running_in(&old.id) {
                 run.intend(ending);
@@ -265,9 +283,8 @@ impl Inner {
         context: &CallContext,
         name: &SandboxName,
     ) -> Result<Arc<Sandbox>> {
-        if self.fleet.get(name).is_none() {
-            return Err(self.no_such_sandbox(name));
-        }
+        let known = self.fleet.get(name).ok_or_else(|| self.no_such_sandbox(name))?;
+        known.refuse_child("reset")?;
         self.refuse_when_stopping()?;
         // In a task of its own: what was begun is finished even when the caller goes away.
         let (inner, name, actor) = (Arc::clone(self), name.clone(), Actor::of(context));
@@ -275,6 +292,7 @@ impl Inner {
             let gate = inner.fleet.gate(&name);
             let _held = gate.lock().await;
             let old = inner.fleet.get(&name).ok_or_else(|| inner.no_such_sandbox(&name))?;
+            old.refuse_child("reset")?;
             let spec = match old.origin {
                 Origin::Explicit => old.spec.clone(),
                 Origin::Defaults => Settings::default().spec(&inner.config, Some(name))?,
@@ -299,6 +317,17 @@ impl Inner {
             Arc::new(Sandbox::new(SandboxId::fresh(), name, stored, Arc::clone(&backend), wall_clock_ms()));
         self.journal.sandbox_creating(&sandbox)?;
         self.fleet.put(Arc::clone(&sandbox));
+        self.bring_up(actor, sandbox, Birth::Plain).await
+    }
+
+    /// Makes what is on record as being made, and known.
+    pub(crate) async fn bring_up(
+        self: &Arc<Self>,
+        actor: &Actor,
+        sandbox: Arc<Sandbox>,
+        birth: Birth<'_>,
+    ) -> Result<Arc<Sandbox>> {
+        let backend = Arc::clone(&sandbox.backend);
         let made = async {
             failpoint(Point::CreateRecorded)?;
             let created = backend.create(&sandbox.id, &sandbox.spec).await?;
@@ -306,8 +335,17 @@ impl Inner {
             let anchor = created.anchor.clone();
             self.connect(&sandbox, created, Made::Now).await?;
             failpoint(Point::CreateConnected)?;
-            let audit = Audit::lifecycle(actor, "create_sandbox", &sandbox, "made");
-            self.journal.sandbox_running(&sandbox, anchor, &audit)?;
+            match birth {
+                Birth::Plain => {
+                    let audit = Audit::lifecycle(actor, "create_sandbox", &sandbox, "made");
+                    self.journal.sandbox_running(&sandbox, anchor, &audit)?;
+                }
+                Birth::Child(counted) => {
+                    let audit = Audit::lifecycle(actor, "spawn_child", &sandbox, counted.parent());
+                    self.journal.child_running(&sandbox, anchor, counted.parent_name(), &audit)?;
+                    counted.on_record();
+                }
+            }
             failpoint(Point::CreateRunning)?;
             backend.confirm(&sandbox.id)?;
             failpoint(Point::CreateConfirmed)
@@ -385,6 +423,7 @@ impl Inner {
             marked => marked?,
         }
         failpoint(Point::DestroyMarked)?;
+        self.end_children(&sandbox.id).await?;
         sandbox.backend.destroy(&sandbox.id, keep).await?;
         if let (Keep::Nothing, Some(volume)) = (keep, &sandbox.spec.volume) {
             // An earlier attempt that kept the workspace may have come so far that nothing but the name
@@ -397,6 +436,7 @@ impl Inner {
                 let _held = self.variables.hold();
                 self.journal.wipe_sandbox(&sandbox.id, &sandbox.name, audit)?;
                 self.variables.forget(&sandbox.name);
+                self.children.forget(&sandbox.name);
             }
             Keep::Workspace | Keep::WhatWasBefore => {
                 self.journal.sandbox_destroyed(&sandbox.id, audit)?;
@@ -433,4 +473,5 @@ fn connection_ended(engine: &Weak<Inner>, sandbox: &Weak<Sandbox>) {
     tracing::warn!(sandbox = %sandbox.name, id = %sandbox.id, "the sandbox died");
     sandbox.set_state(SandboxState::Failed);
     engine.journal.sandbox_failed(&sandbox, "its agent is gone");
+    engine.end_children_later(&sandbox);
 }

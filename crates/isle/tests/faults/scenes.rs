@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 use crate::ground::{Ground, Told, assert_usable};
 use crate::harness::until;
 
+#[path = "child_scenes.rs"]
+pub(crate) mod children;
+
 /// One operation.
 #[derive(Debug)]
 pub(crate) struct Scene {
@@ -51,6 +54,10 @@ pub(crate) const SCENES: &[Scene] = &[
     WIPE_KEPT,
     RESET,
     ENV,
+    children::SPAWN,
+    children::CASCADE,
+    children::DESTROY_CHILD,
+    children::RESET_COUNT,
 ];
 
 fn create(ground: &Ground, settings: Value) -> Told {
