@@ -84,6 +84,27 @@ pub struct SandboxSpec {
     pub volume: Option<Address>,
     /// Whether less than the tier promises is acceptable where the host cannot do it.
     pub allow_downgrade: bool,
+    /// Whose child it is. Part of the spec, so that no record of it can be had without: a child never
+    /// becomes a sandbox of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child: Option<ChildOf>,
+}
+
+/// Where a child belongs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildOf {
+    /// Itself; its volume is nobody else's and has no name people know.
+    pub name: Address,
+    /// Its parent.
+    pub parent: Address,
+    /// The incarnation of its parent: with it the child ends.
+    pub parent_id: SandboxId,
+    /// The sandbox at the root of the tree.
+    pub root: Address,
+    /// 1 for a child, 2 for a grandchild.
+    pub depth: u8,
+    /// When it ends by itself, in milliseconds since 1970.
+    pub expires_at_ms: i64,
 }
 
 /// One line of a containment report.

@@ -18,6 +18,8 @@ pub enum Door {
     Cli,
     /// A program that links the engine.
     Library,
+    /// The control socket inside a sandbox.
+    Guest,
 }
 
 impl Door {
@@ -29,6 +31,7 @@ impl Door {
             Self::Http => "http",
             Self::Cli => "cli",
             Self::Library => "library",
+            Self::Guest => "guest",
         }
     }
 }

@@ -75,7 +75,7 @@ codes! {
     InstallFailed "INSTALL_FAILED" 422 false "The packages a piece of code needs could not be installed; the code was not run.";
     RuntimeNotAvailable "RUNTIME_NOT_AVAILABLE" 422 false "The sandbox's image has no interpreter for that language.";
     CloneFailed "CLONE_FAILED" 422 false "The repository could not be cloned; nothing of it is left.";
-    PermissionDenied "PERMISSION_DENIED" 403 false "The sandbox user may not do this inside the sandbox.";
+    PermissionDenied "PERMISSION_DENIED" 403 false "The sandbox, or the user in it, may not do this.";
     NoSpace "NO_SPACE" 507 false "The sandbox's disk limit, or the host's disk, is full.";
     LimitReached "LIMIT_REACHED" 429 true "A limit on processes, memory or sandboxes was reached.";
     Busy "BUSY" 429 true "Too much is going on; the call was not started.";

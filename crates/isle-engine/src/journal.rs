@@ -177,6 +177,35 @@ impl Journal {
         self.store.update_sandbox_audited(sandbox.id.as_str(), change, &audit.0).map_err(store_error)
     }
 
+    /// A child is up; from now on it counts for its parent.
+    pub(crate) fn child_running(
+        &self,
+        sandbox: &Sandbox,
+        anchor: Value,
+        parent: &Address,
+        audit: &Audit,
+    ) -> Result<()> {
+        let containment = serde_json::to_value(sandbox.containment()).map_err(Error::internal)?;
+        let change = SandboxChange {
+            state: Some(SandboxState::Running.as_str().into()),
+            anchor: Some(anchor),
+            containment: Some(containment),
+            ..SandboxChange::default()
+        };
+        let id = sandbox.id.as_str();
+        self.store.count_spawn_audited(id, change, &parent.to_string(), &audit.0).map_err(store_error)
+    }
+
+    /// Sandboxes that had children, and how many.
+    pub(crate) fn spawns(&self) -> Result<Vec<(String, u32)>> {
+        self.store.spawns().map_err(store_error)
+    }
+
+    /// Sets such a count back.
+    pub(crate) fn reset_spawns(&self, sandbox: &Address, audit: &Audit) -> Result<()> {
+        self.store.reset_spawns_audited(&sandbox.to_string(), &audit.0).map_err(store_error)
+    }
+
     /// It is in the place of others, which are forgotten.
     pub(crate) fn sandbox_replaced_others(&self, sandbox: &Sandbox) -> Result<()> {
         self.store.forget_replaced(sandbox.id.as_str()).map_err(store_error)

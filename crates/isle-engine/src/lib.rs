@@ -5,6 +5,7 @@
 mod agent;
 pub mod backend;
 pub mod carry;
+mod children;
 pub mod context;
 mod deny;
 pub mod engine;

@@ -130,6 +130,10 @@ points! {
     DestroyForgotten "destroy.forgotten" Fail Everywhere;
     WipeRemoved "wipe.removed" Fail Everywhere;
 
+    // Children that end with their parent, at their time, or because somebody asked.
+    ChildEnded "child.ended" Fail Everywhere;
+    SpawnCountReset "child.count_reset" Die Everywhere;
+
     // Removing a sandbox: the backend's steps.
     NativeEnded "native.ended" Fail Everywhere;
     NativeLeaseReturned "native.lease_returned" Fail Everywhere;

@@ -10,7 +10,6 @@ mod file;
 #[expect(dead_code, reason = "the program uses the rest")]
 mod keys;
 #[path = "../../isle/src/config/value.rs"]
-#[expect(dead_code, reason = "the program uses the rest")]
 mod value;
 
 use file::Layer;
@@ -39,7 +38,7 @@ pub(crate) fn run(bytes: &[u8]) {
 fn means_itself(kind: value::Kind, value: &Value) {
     drop(value.json());
     match value {
-        Value::List(_) | Value::Map(_) => {}
+        Value::List(_) | Value::Map(_) | Value::Tables(_) => {}
         Value::Text(_)
         | Value::Size(_)
         | Value::Span(_)

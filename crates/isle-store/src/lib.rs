@@ -17,6 +17,7 @@ mod rows;
 mod runs;
 mod sandboxes;
 mod schema;
+mod spawns;
 mod store;
 mod tenants;
 mod variables;

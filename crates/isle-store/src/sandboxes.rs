@@ -90,6 +90,7 @@ impl Store {
                 remove_failed_namesakes(connection, id)?;
                 remove(connection, id)?;
                 crate::variables::forget(connection, address)?;
+                crate::spawns::forget(connection, address)?;
                 append(connection, draft, audit).map(drop)
             })
         })
@@ -156,7 +157,7 @@ fn insert(connection: &Connection, row: &SandboxRow) -> Result<(), StoreError> {
     }
 }
 
-fn update(connection: &Connection, id: &str, change: &SandboxChange) -> Result<(), StoreError> {
+pub(crate) fn update(connection: &Connection, id: &str, change: &SandboxChange) -> Result<(), StoreError> {
     if let Some(state) = &change.state {
         check_state(state)?;
     }

@@ -12,7 +12,7 @@ use crate::files;
 pub(crate) const APPLICATION_ID: i32 = 0x4953_4c45;
 
 /// Position `n` leads from version `n` to `n + 1`. Never edit one that was released; add another.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7, V8];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7, V8, V9];
 
 // Every index is a page more to write for each run, so there is one only where a search would be long:
 // old runs are forgotten, so those that have not ended are found by looking at all, and what one sandbox
@@ -170,6 +170,14 @@ CREATE TABLE events (
 // How long a sandbox may live yet, whether it is paused: the engine's affair, as one value.
 const V8: &str = "
 ALTER TABLE sandboxes ADD COLUMN lease TEXT;
+";
+
+// How many children a sandbox ever had, by its address: a sandbox made anew does not begin at nothing.
+const V9: &str = "
+CREATE TABLE spawns (
+    sandbox TEXT PRIMARY KEY,
+    count INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 ";
 
 /// The newest version a list of migrations leads to.

@@ -58,11 +58,12 @@ impl Store {
         })
     }
 
-    /// Forgets all variables of a sandbox, and puts an audit row on record: both, or nothing.
+    /// Forgets all variables of a sandbox and what it spawned, and puts an audit row on record: both, or nothing.
     pub fn forget_variables_audited(&self, sandbox: &str, audit: &AuditEntry) -> Result<(), StoreError> {
         self.write(|writer| {
             writer.transaction(|connection, draft| {
                 forget(connection, sandbox)?;
+                crate::spawns::forget(connection, sandbox)?;
                 append(connection, draft, audit).map(drop)
             })
         })

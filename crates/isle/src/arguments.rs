@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+mod children;
 mod events;
 mod file;
 mod job;
@@ -12,6 +13,7 @@ mod lifecycle;
 mod sync;
 mod token;
 
+pub(crate) use children::{ChildrenArguments, SpawnArguments};
 pub(crate) use events::EventsArguments;
 pub(crate) use file::{FileArguments, FileCommand};
 pub(crate) use job::{
@@ -130,6 +132,10 @@ pub(crate) enum Command {
     Job(JobArguments),
     /// Look at a job as it goes on, and type into it
     Attach(AttachArguments),
+    /// Make a child of a sandbox, with a share of its rights
+    Spawn(SpawnArguments),
+    /// List children and grandchildren of a sandbox, or destroy them
+    Children(ChildrenArguments),
     /// List sandboxes
     Ls,
     /// Show a sandbox, or the daemon and everything in it
@@ -184,7 +190,7 @@ pub(crate) enum Command {
 /// Arguments of `isle mcp`.
 #[derive(Debug, Args)]
 pub(crate) struct McpArguments {
-    /// Sets of tools the client is shown: core, files, jobs, contexts, environment, lifecycle, admin, or all
+    /// Sets of tools the client is shown: core, files, jobs, contexts, environment, lifecycle, children, admin, or all
     #[arg(long, value_name = "SET,SET")]
     pub(crate) toolsets: Option<String>,
 }

@@ -22,6 +22,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::agent::{FileToWrite, KeepMode};
 use crate::backend::{Backend, Limits, Offer, Tier};
+use crate::children::Children;
+pub use crate::children::{NamePattern, SpawnPolicies, SpawnPolicy};
 use crate::context::{CallContext, Door};
 pub use crate::deny::DenyList;
 use crate::error::{Code, Error, Result};
@@ -71,6 +73,8 @@ pub struct EngineConfig {
     pub deny: DenyList,
     /// Directories of the host that operations may copy from, copy to and keep in step.
     pub host_roots: Vec<PathBuf>,
+    /// What sandboxes may spawn; none may unless it is said here.
+    pub spawn_policies: SpawnPolicies,
     /// How long named sandboxes live.
     pub deadlines: Deadlines,
 }
@@ -119,6 +123,7 @@ impl Default for EngineConfig {
             deny: DenyList::default(),
             host_roots: Vec::new(),
             deadlines: Deadlines::default(),
+            spawn_policies: SpawnPolicies::default(),
         }
     }
 }
@@ -151,6 +156,7 @@ pub(crate) struct Inner {
     pub(crate) syncs: Syncs,
     /// What the sweeper has done, for whoever counts.
     pub(crate) sweeper: Sweeper,
+    pub(crate) children: Children,
     /// Everything that goes on in the background; stopping waits for it.
     pub(crate) tasks: TaskTracker,
     pub(crate) started: std::time::Instant,
@@ -311,6 +317,7 @@ impl Engine {
             watches: Watches::default(),
             syncs: Syncs::default(),
             sweeper: Sweeper::default(),
+            children: Children::default(),
             tasks: TaskTracker::new(),
             started: std::time::Instant::now(),
             leaving: CancellationToken::new(),
@@ -321,7 +328,9 @@ impl Engine {
         inner.load_tenants()?;
         tokio::spawn(inner.events.keep());
         inner.load_variables()?;
+        inner.load_spawns()?;
         inner.recover().await?;
+        inner.end_orphans().await;
         inner.keep_house();
         inner.sweep_regularly();
         inner.warm_up();

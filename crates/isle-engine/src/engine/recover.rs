@@ -169,7 +169,13 @@ impl Inner {
             self.lose(run, why);
         }
         let half_made = state == SandboxState::Creating.as_str();
+        let child_volume = self
+            .backend_of(row)
+            .ok()
+            .and_then(|(_, stored)| stored.spec.child.is_some().then_some(stored.spec.volume).flatten());
         let keep = match row.kind.as_str() {
+            // A child leaves nothing: nobody could ask for its volume.
+            "named" if child_volume.is_some() => Keep::Nothing,
             "named" if half_made => Keep::WhatWasBefore,
             "named" => Keep::Workspace,
             _ => Keep::Nothing,
@@ -180,6 +186,11 @@ impl Inner {
                 for backend in &self.backends {
                     backend.destroy(id, keep).await?;
                 }
+            }
+        }
+        if let Some(volume) = child_volume {
+            for backend in &self.backends {
+                backend.wipe(&volume).await?;
             }
         }
         failpoint(Point::RecoverUndone)?;
@@ -293,7 +304,7 @@ impl Inner {
         id: SandboxId,
         spec: SandboxSpec,
     ) -> Option<SandboxId> {
-        let name = spec.volume.clone()?;
+        let name = spec.child.as_ref().map(|child| child.name.clone()).or_else(|| spec.volume.clone())?;
         let recorded = self.fleet.get(&name);
         if recorded.as_ref().is_some_and(|sandbox| sandbox.state() == SandboxState::Running) {
             return None;

@@ -38,6 +38,9 @@ pub(super) struct SandboxBrief {
     idle_expires_at: Option<String>,
     /// Commands so far.
     runs: u64,
+    /// Whose child it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent: Option<SandboxName>,
     /// The configuration changed; made anew when idle.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     drifted: bool,
@@ -57,6 +60,7 @@ impl SandboxBrief {
             expires_at: sandbox.lease.expires().map(on_the_wall).map(timestamp),
             idle_expires_at: sandbox.lease.idle_until().map(on_the_wall).map(timestamp),
             runs: sandbox.lease.runs(),
+            parent: sandbox.child_of().map(|child| child.parent.name.clone()),
             drifted: sandbox.drifted(),
         }
     }

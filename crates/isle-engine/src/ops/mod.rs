@@ -16,6 +16,7 @@ use crate::values::reading::take_refused;
 
 mod audit;
 mod audit_verify;
+pub(crate) mod children;
 mod contexts;
 mod copy_in;
 mod copy_out;
@@ -47,6 +48,7 @@ mod run_commands;
 mod runtimes;
 mod search_files;
 pub mod shapes;
+mod spawn;
 mod stat_file;
 mod status;
 mod sync;
@@ -272,6 +274,10 @@ fn standard() -> Vec<Entry> {
         Entry::of::<install::Install>(),
         Entry::of::<reset::Reset>(),
         Entry::of::<extend::Extend>(),
+        Entry::of::<spawn::Spawn>(),
+        Entry::of::<children::Children>(),
+        Entry::of::<children::DestroyChild>(),
+        Entry::of::<children::ResetSpawnCount>(),
         Entry::of::<jobs::StartJob>(),
         Entry::of::<jobs::ListJobs>(),
         Entry::of::<jobs::WriteJob>(),

@@ -76,7 +76,7 @@ impl Operation for ReadFile {
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
         let cap = match context.door {
             Door::Mcp => PAGE,
-            Door::Http | Door::Cli | Door::Library => engine.inner.config.file_cap.0,
+            Door::Http | Door::Cli | Door::Library | Door::Guest => engine.inner.config.file_cap.0,
         };
         let limit = input.limit.unwrap_or(cap).min(cap);
         let offset = input.offset.unwrap_or(0);

@@ -24,6 +24,8 @@ pub enum Toolset {
     Environment,
     /// How long sandboxes live, and whether they run.
     Lifecycle,
+    /// Sandboxes that split their work over children of their own.
+    Children,
     /// For whoever operates it: tenants, limits, usage, what happened.
     Admin,
     /// Not an MCP tool.
@@ -32,13 +34,14 @@ pub enum Toolset {
 
 impl Toolset {
     /// Those a client can choose, in the order they are shown.
-    pub const CHOICES: [Self; 7] = [
+    pub const CHOICES: [Self; 8] = [
         Self::Core,
         Self::Files,
         Self::Jobs,
         Self::Contexts,
         Self::Environment,
         Self::Lifecycle,
+        Self::Children,
         Self::Admin,
     ];
 
@@ -52,6 +55,7 @@ impl Toolset {
             Self::Contexts => "contexts",
             Self::Environment => "environment",
             Self::Lifecycle => "lifecycle",
+            Self::Children => "children",
             Self::Admin => "admin",
             Self::None => "none",
         }
@@ -132,7 +136,7 @@ mod tests {
     fn sets_are_read_in_any_order_and_shown_in_one() {
         let read = |text: &str| text.parse::<Toolsets>().map(|sets| sets.to_string());
         assert_eq!(read("jobs, core,jobs").unwrap(), "core,jobs");
-        assert_eq!(read("all").unwrap(), "core,files,jobs,contexts,environment,lifecycle,admin");
+        assert_eq!(read("all").unwrap(), "core,files,jobs,contexts,environment,lifecycle,children,admin");
         assert_eq!(read("all").unwrap(), Toolsets::all().to_string());
         for wrong in ["", ",", "none", "Core", "core,filez"] {
             assert_eq!(read(wrong).unwrap_err().code, Code::InvalidArgument, "{wrong}");

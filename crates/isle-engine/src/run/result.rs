@@ -29,7 +29,7 @@ pub(crate) fn answer_budget(wanted: Option<(ByteSize, &CallContext)>, config: &E
             let most = match context.door {
                 Door::Mcp => ANSWER as u64,
                 // What is kept of two streams, each byte at its dearest in JSON.
-                Door::Http | Door::Cli | Door::Library => config.output_cap.0.saturating_mul(2),
+                Door::Http | Door::Cli | Door::Library | Door::Guest => config.output_cap.0.saturating_mul(2),
             };
             usize::try_from(wanted.0.min(most)).unwrap_or(ANSWER)
         }

@@ -41,6 +41,8 @@ impl Inner {
             for run in inner.runs.running_in(&sandbox.id) {
                 run.intend(Ending::Destroyed);
             }
+            // The volume of a child is nobody else's, so nothing of it would ever be found again.
+            let keep = if sandbox.spec.child.is_some() { Keep::Nothing } else { keep };
             let how = match keep {
                 Keep::Workspace | Keep::WhatWasBefore => "its workspace stays",
                 Keep::Nothing => "its workspace was wiped",
@@ -75,6 +77,7 @@ impl Inner {
             .forget_variables(address, &Audit::workspace(context, "wipe_workspace", &address.name))
             .map_err(|error| error.unrecorded("the workspace was wiped"))?;
         self.variables.forget(address);
+        self.children.forget(address);
         Ok(())
     }
 }

@@ -12,6 +12,7 @@ use super::settings::Settings;
 use super::{Origin, Sandbox, SandboxState, StoredSpec, fingerprint};
 use crate::agent::AgentClient;
 use crate::backend::{Created, Keep, Lifetime, SandboxSpec};
+use crate::children::Counted;
 use crate::context::CallContext;
 use crate::engine::Inner;
 use crate::error::{Code, Error, Result};
@@ -29,6 +30,15 @@ pub(crate) enum Made {
     Now,
     /// By an earlier engine: what it holds is reported, not judged again.
     Earlier,
+}
+
+/// How a sandbox comes into the world.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Birth<'a> {
+    /// By itself, or in the place of another.
+    Plain,
+    /// Spawned by another one, for which it counts.
+    Child(&'a Counted),
 }
 
 impl Inner {
@@ -182,6 +192,12 @@ impl Inner {
             if old.is_usable() && old.lease.touch() {
                 return Ok(old);
             }
+            if old.spec.child.is_some() {
+                self.refuse_end_of_child(&old)?;
+                if origin == Origin::Explicit {
+                    return same_settings(old, &wanted);
+                }
+            }
             // A sandbox with settings of its own keeps them when it is built anew by a plain call.
             if origin == Origin::Defaults && old.origin == Origin::Explicit {
                 (origin, wanted) = (Origin::Explicit, Wanted::of(&old));
@@ -215,6 +231,7 @@ impl Inner {
             }
         }
         failpoint(Point::ReplaceMarked)?;
+        self.end_children(&old.id).await?;
         if let Some(ending) = ending {
             for run in self.runs.running_in(&old.id) {
                 run.intend(ending);
@@ -258,9 +275,8 @@ impl Inner {
         name: &SandboxName,
     ) -> Result<Arc<Sandbox>> {
         let address = context.address(name);
-        if self.fleet.get(&address).is_none() {
-            return Err(self.no_such_sandbox(&address));
-        }
+        let known = self.fleet.get(&address).ok_or_else(|| self.no_such_sandbox(&address))?;
+        known.refuse_child("reset")?;
         self.refuse_when_stopping()?;
         // In a task of its own: what was begun is finished even when the caller goes away.
         let (inner, actor) = (Arc::clone(self), Actor::of(context));
@@ -268,6 +284,7 @@ impl Inner {
             let gate = inner.fleet.gate(&address);
             let _held = gate.lock().await;
             let old = inner.fleet.get(&address).ok_or_else(|| inner.no_such_sandbox(&address))?;
+            old.refuse_child("reset")?;
             if old.lease.has_expired() {
                 return Err(expired(&old));
             }
@@ -307,6 +324,17 @@ impl Inner {
         let sandbox = Arc::new(sandbox);
         self.journal.sandbox_creating(&sandbox)?;
         self.fleet.put(Arc::clone(&sandbox));
+        self.bring_up(actor, sandbox, Birth::Plain).await
+    }
+
+    /// Makes what is on record as being made, and known.
+    pub(crate) async fn bring_up(
+        self: &Arc<Self>,
+        actor: &Actor,
+        sandbox: Arc<Sandbox>,
+        birth: Birth<'_>,
+    ) -> Result<Arc<Sandbox>> {
+        let backend = Arc::clone(&sandbox.backend);
         let made = async {
             failpoint(Point::CreateRecorded)?;
             let created = backend.create(&sandbox.id, &sandbox.spec).await?;
@@ -314,8 +342,17 @@ impl Inner {
             let anchor = created.anchor.clone();
             self.connect(&sandbox, created, Made::Now).await?;
             failpoint(Point::CreateConnected)?;
-            let audit = Audit::lifecycle(actor, "create_sandbox", &sandbox, "made");
-            self.journal.sandbox_running(&sandbox, anchor, &audit)?;
+            match birth {
+                Birth::Plain => {
+                    let audit = Audit::lifecycle(actor, "create_sandbox", &sandbox, "made");
+                    self.journal.sandbox_running(&sandbox, anchor, &audit)?;
+                }
+                Birth::Child(counted) => {
+                    let audit = Audit::lifecycle(actor, "spawn_child", &sandbox, counted.parent());
+                    self.journal.child_running(&sandbox, anchor, counted.parent_address(), &audit)?;
+                    counted.on_record();
+                }
+            }
             failpoint(Point::CreateRunning)?;
             backend.confirm(&sandbox.id)?;
             failpoint(Point::CreateConfirmed)
@@ -393,6 +430,7 @@ impl Inner {
             marked => marked?,
         }
         failpoint(Point::DestroyMarked)?;
+        self.end_children(&sandbox.id).await?;
         sandbox.backend.destroy(&sandbox.id, keep).await?;
         if let (Keep::Nothing, Some(volume)) = (keep, &sandbox.spec.volume) {
             // An earlier attempt that kept the workspace may have come so far that nothing but the name
@@ -405,6 +443,7 @@ impl Inner {
                 let _held = self.variables.hold();
                 self.journal.wipe_sandbox(&sandbox.id, &sandbox.address(), audit)?;
                 self.variables.forget(&sandbox.address());
+                self.children.forget(&sandbox.address());
             }
             Keep::Workspace | Keep::WhatWasBefore => {
                 self.journal.sandbox_destroyed(&sandbox.id, audit)?;
@@ -472,4 +511,5 @@ fn connection_ended(engine: &Weak<Inner>, sandbox: &Weak<Sandbox>) {
     sandbox.set_state(SandboxState::Failed);
     engine.journal.sandbox_failed(&sandbox, "its agent is gone");
     engine.tell_sandbox(EventKind::SandboxLost, &sandbox, "its agent is gone");
+    engine.end_children_later(&sandbox);
 }

@@ -29,7 +29,7 @@ pub(crate) use choose::offers;
 pub(crate) use fleet::Fleet;
 pub(crate) use lane::{Entered, Lane, Turn};
 pub(crate) use lease::{Lease, Terms, on_the_wall};
-pub(crate) use make::Made;
+pub(crate) use make::{Birth, Made};
 pub(crate) use one_shot::OneShotGuard;
 use one_shot::OneShotShared;
 pub(crate) use settings::Settings;
@@ -247,6 +247,15 @@ impl Sandbox {
 
     pub(crate) fn last_used_ms(&self) -> i64 {
         self.last_used_ms.load(Ordering::Relaxed)
+    }
+
+    /// What is not for children.
+    pub(crate) fn refuse_child(&self, what: &str) -> Result<()> {
+        let Some(child) = &self.spec.child else { return Ok(()) };
+        let parent = &child.parent.name;
+        Err(Error::new(Code::PermissionDenied, format!("{} is a child of {parent}: no {what}", self.name))
+            .detail("parent", parent.as_str())
+            .next("destroy it with destroy_child, and spawn another one"))
     }
 
     /// Whether a call may use it as it is.

@@ -44,6 +44,7 @@ impl Settings {
             lifetime,
             volume,
             allow_downgrade: self.allow_downgrade.unwrap_or(config.allow_downgrade),
+            child: None,
         })
     }
 

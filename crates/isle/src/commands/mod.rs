@@ -4,6 +4,7 @@ mod attach;
 mod audit;
 mod batch;
 mod call;
+mod children;
 mod code;
 mod completions;
 mod config;
@@ -31,6 +32,7 @@ mod rm;
 mod run;
 mod serve;
 mod shell;
+mod spawn;
 mod status;
 mod stop;
 mod sync;
@@ -120,6 +122,8 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Batch(arguments) => block_on(batch::batch(context, arguments)),
         Command::Job(arguments) => block_on(job::job(context, arguments)),
         Command::Attach(arguments) => block_on(attach::attach(context, arguments)),
+        Command::Spawn(arguments) => block_on(spawn::spawn(context, arguments)),
+        Command::Children(arguments) => block_on(children::children(context, arguments)),
         Command::Ls => block_on(ls::ls(context)),
         Command::Status(arguments) => block_on(status::status(context, arguments)),
         Command::Rm(arguments) => block_on(rm::rm(context, arguments)),

@@ -13,7 +13,9 @@ pub(super) async fn rm(context: &Context, arguments: RmArguments) -> Result<Exit
     let client = context.client().await?;
     let names = if arguments.all {
         let answer = client.call("list", json!({})).await?;
-        fields::list(&answer, "sandboxes").iter().map(|sandbox| fields::text(sandbox, "name")).collect()
+        // Children go with their parents.
+        let own = fields::list(&answer, "sandboxes").iter().filter(|sandbox| sandbox["parent"].is_null());
+        own.map(|sandbox| fields::text(sandbox, "name")).collect()
     } else {
         arguments.names
     };

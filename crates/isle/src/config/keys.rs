@@ -1,6 +1,6 @@
 //! The table of settings. Each is defined here and nowhere else.
 
-use super::value::Kind;
+use super::value::{Fields, Kind};
 
 /// Who uses a setting; says where it may come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +44,20 @@ const fn setting(
 ) -> Key {
     Key { name, kind, default, env, scope, secret: false, help }
 }
+
+/// What a spawn policy says; what it leaves away is as in [`isle_engine::engine::SpawnPolicy`].
+pub(crate) const SPAWN_POLICY: Fields = &[
+    ("max_concurrent", Kind::Whole),
+    ("max_total", Kind::Whole),
+    ("total_child_cpus", Kind::Number),
+    ("total_child_memory", Kind::Size),
+    ("child_max_cpus", Kind::Number),
+    ("child_max_memory", Kind::Size),
+    ("allowed_images", Kind::List),
+    ("child_ttl", Kind::Span),
+    ("child_can_spawn", Kind::Switch),
+    ("inject_ctl", Kind::Switch),
+];
 
 /// All settings, in the order they are shown.
 pub(crate) static KEYS: &[Key] = &[
@@ -179,6 +193,14 @@ pub(crate) static KEYS: &[Key] = &[
         "Directories of the host that copy_in, copy_out and live syncs may use.",
     ),
     setting(
+        "spawn_policies",
+        Kind::Tables(SPAWN_POLICY),
+        None,
+        Some("ISLE_SPAWN_POLICIES"),
+        Scope::Daemon,
+        "What sandboxes may spawn, by name or beginning of names; without a policy, nothing.",
+    ),
+    setting(
         "warm_default",
         Kind::Switch,
         Some("true"),
@@ -272,7 +294,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("core"),
         Some("ISLE_TOOLSETS"),
         Scope::Daemon,
-        "Sets of tools MCP clients are shown that do not choose: core, files, jobs, contexts, environment, lifecycle, admin, or all.",
+        "Sets of tools MCP clients are shown that do not choose: core, files, jobs, contexts, environment, lifecycle, children, admin, or all.",
     ),
     setting(
         "tool_descriptions",

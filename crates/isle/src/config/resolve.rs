@@ -137,6 +137,10 @@ impl Settings {
                 below.extend(above);
                 Value::Map(below)
             }
+            (Some((Value::Tables(mut below), _)), Value::Tables(above)) => {
+                below.extend(above);
+                Value::Tables(below)
+            }
             (_, value) => value,
         };
         self.values.insert(key.name, (joined, origin));

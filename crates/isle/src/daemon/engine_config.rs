@@ -7,7 +7,7 @@ use std::path::{Component, PathBuf};
 use isle_client::Result;
 use isle_engine::EngineConfig;
 use isle_engine::backend::{Limits, Tier};
-use isle_engine::engine::{Deadlines, DenyList, SecretNames};
+use isle_engine::engine::{Deadlines, DenyList, NamePattern, SecretNames, SpawnPolicies, SpawnPolicy};
 use isle_engine::ops::{Registry, Toolsets};
 use isle_engine::values::{ByteSize, SandboxName, Span, Term};
 use isle_engine::{Code, Error};
@@ -48,6 +48,7 @@ pub(crate) fn engine_config(settings: &Settings) -> Result<EngineConfig> {
         },
         host_roots: host_roots(settings)?,
         deadlines: deadlines(settings)?,
+        spawn_policies: spawn_policies(settings)?,
     })
 }
 
@@ -124,6 +125,38 @@ fn host_roots(settings: &Settings) -> Result<Vec<PathBuf>> {
         .into())
     });
     roots.collect()
+}
+
+/// What sandboxes may spawn.
+fn spawn_policies(settings: &Settings) -> Result<SpawnPolicies> {
+    let Some((Value::Tables(tables), _)) = settings.get("spawn_policies") else {
+        return Ok(SpawnPolicies::default());
+    };
+    let mut policies = Vec::new();
+    for (name, fields) in tables {
+        let pattern: NamePattern = name.parse().map_err(|error: Error| {
+            let message = format!("`spawn_policies`: {}", error.message);
+            Error { code: Code::ConfigInvalid, message, ..error }
+        })?;
+        let mut policy = SpawnPolicy::default();
+        for (field, value) in fields {
+            match (*field, value.clone()) {
+                ("max_concurrent", Value::Count(count)) => policy.max_concurrent = count,
+                ("max_total", Value::Count(count)) => policy.max_total = count,
+                ("total_child_cpus", Value::Number(cpus)) => policy.total_child_cpus = cpus,
+                ("total_child_memory", Value::Size(memory)) => policy.total_child_memory = memory,
+                ("child_max_cpus", Value::Number(cpus)) => policy.child_max_cpus = cpus,
+                ("child_max_memory", Value::Size(memory)) => policy.child_max_memory = memory,
+                ("allowed_images", Value::List(images)) => policy.allowed_images = images,
+                ("child_ttl", Value::Span(ttl)) => policy.child_ttl = ttl,
+                ("child_can_spawn", Value::Switch(on)) => policy.child_can_spawn = on,
+                ("inject_ctl", Value::Switch(on)) => policy.inject_ctl = on,
+                (field, _) => return Err(missing(&format!("spawn_policies.{name}.{field}"))),
+            }
+        }
+        policies.push((pattern, policy));
+    }
+    Ok(SpawnPolicies::new(policies))
 }
 
 /// How many fresh sandboxes are kept ready.
@@ -215,5 +248,28 @@ mod tests {
             format!("{:?}", engine_config(&settings).unwrap()),
             format!("{:?}", EngineConfig::default())
         );
+    }
+
+    #[test]
+    fn a_spawn_policy_is_the_default_one_but_for_what_it_says() {
+        let policies = |text: &str| {
+            let flags = [("spawn_policies", Some(text.to_owned()))];
+            spawn_policies(&Settings::for_daemon(None, &flags)?)
+        };
+        let said = policies("box = { max_total = 3, child_ttl = '1m', allowed_images = [] }").unwrap();
+        let expected = SpawnPolicy {
+            max_total: 3,
+            child_ttl: Span::seconds(60),
+            allowed_images: Vec::new(),
+            ..SpawnPolicy::default()
+        };
+        assert_eq!(said, SpawnPolicies::new(vec![("box".parse().unwrap(), expected)]));
+        assert_eq!(
+            policies("'*' = {}").unwrap(),
+            SpawnPolicies::new(vec![("*".parse().unwrap(), SpawnPolicy::default())])
+        );
+        for wrong in ["box = 1", "box = { max = 1 }", "box = { max_total = -1 }", "'a*b' = {}", "box ="] {
+            assert!(policies(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -6,6 +6,7 @@
 mod access;
 mod attach;
 mod bad_input;
+mod children;
 mod code;
 mod code_results;
 mod code_stateless;

@@ -61,6 +61,7 @@ impl Ground {
             ("ISLE_POOL_SIZE", "0"),
             ("ISLE_DISK", "16M"),
             ("ISLE_SWEEP_INTERVAL", "100ms"),
+            ("ISLE_SPAWN_POLICIES", "kin = { inject_ctl = false, max_total = 1000 }"),
         ];
         all.extend_from_slice(settings);
         let daemon = TestDaemon::start_with(&all);
@@ -181,7 +182,10 @@ impl Ground {
                 && counts.loop_devices.len() <= ids.len()
         });
         let mut volumes = self.volumes();
-        volumes.retain(|volume| !names.contains(volume) && !kept_volumes.contains(&volume.as_str()));
+        // Those of children are named after their ids.
+        volumes.retain(|volume| {
+            !names.contains(volume) && !ids.contains(volume) && !kept_volumes.contains(&volume.as_str())
+        });
         assert!(volumes.is_empty(), "volumes of nobody: {volumes:?}");
     }
 

@@ -200,3 +200,19 @@ fn a_fault_at_any_point_of_an_extension_leaves_the_old_deadline_or_the_new() {
     play_all(&deadline_scenes::EXTEND);
     play_all(&deadline_scenes::USE);
 }
+
+#[test]
+fn a_fault_at_any_point_of_a_spawn_leaves_a_whole_child_or_none() {
+    play_all(&scenes::children::SPAWN);
+}
+
+#[test]
+fn a_fault_at_any_point_of_the_end_of_a_parent_leaves_no_child_without_one() {
+    play_all(&scenes::children::CASCADE);
+}
+
+#[test]
+fn a_fault_at_any_point_of_the_end_of_a_child_leaves_it_whole_or_gone() {
+    play_all(&scenes::children::DESTROY_CHILD);
+    play_all(&scenes::children::RESET_COUNT);
+}

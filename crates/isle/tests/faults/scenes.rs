@@ -10,6 +10,9 @@ use crate::deadline_scenes::{EXTEND, USE};
 use crate::ground::{Ground, Told, assert_usable};
 use crate::harness::until;
 
+#[path = "child_scenes.rs"]
+pub(crate) mod children;
+
 /// One operation.
 #[derive(Debug)]
 pub(crate) struct Scene {
@@ -54,6 +57,10 @@ pub(crate) const SCENES: &[Scene] = &[
     ENV,
     EXTEND,
     USE,
+    children::SPAWN,
+    children::CASCADE,
+    children::DESTROY_CHILD,
+    children::RESET_COUNT,
 ];
 
 fn create(ground: &Ground, settings: Value) -> Told {

@@ -39,7 +39,7 @@ impl Answer {
 }
 
 /// One JSON request over a Unix socket.
-pub(super) fn unix(socket: &Path, method: &str, path: &str, body: Option<&Value>) -> Answer {
+pub(crate) fn unix(socket: &Path, method: &str, path: &str, body: Option<&Value>) -> Answer {
     let body = body.map(Value::to_string).unwrap_or_default();
     let kind: &[&str] = if body.is_empty() { &[] } else { &["Content-Type: application/json"] };
     unix_raw(socket, &format!("{method} {path}"), kind, body.as_bytes())

@@ -1,0 +1,78 @@
+//! `isle children`: what descends from a sandbox, and its end.
+
+use std::process::ExitCode;
+
+use isle_client::Result;
+use serde_json::{Value, json};
+
+use super::{Context, fields};
+use crate::arguments::ChildrenArguments;
+use crate::output::{Form, Paint, Table, print, print_json, show, show_error};
+
+pub(super) async fn children(context: &Context, arguments: ChildrenArguments) -> Result<ExitCode> {
+    let client = context.client().await?;
+    let parent = json!({ "parent": arguments.parent });
+    if arguments.reset_count {
+        let answer = client.call("reset_spawn_count", parent).await?;
+        return show(context.form, &answer, |answer| {
+            format!("{} (had spawned {})\n", fields::text(answer, "parent"), fields::text(answer, "before"))
+        });
+    }
+    if arguments.destroy.is_empty() {
+        let answer = client.call("children", parent).await?;
+        return show(context.form, &answer, table);
+    }
+    let (mut done, mut code) = (Vec::new(), ExitCode::SUCCESS);
+    for name in arguments.destroy {
+        match client.call("destroy_child", json!({ "child": name })).await {
+            Ok(answer) => {
+                if context.form == Form::Human {
+                    print(&format!("{name}\n"));
+                }
+                done.push(answer);
+            }
+            Err(error) => {
+                show_error(&error, context.form);
+                code = ExitCode::FAILURE;
+            }
+        }
+    }
+    if context.form == Form::Json {
+        print_json(&json!({ "destroyed": done }));
+    }
+    Ok(code)
+}
+
+fn table(answer: &Value) -> String {
+    let used = |what: &str| {
+        let part = &answer[what];
+        format!("{} of {}", fields::text(part, "used"), fields::text(part, "limit"))
+    };
+    let mut table =
+        Table::new(&["NAME", "PARENT", "STATE", "IMAGE", "CPUS", "MEMORY", "TTL", "IDLE", "RUNS"]);
+    for child in fields::list(answer, "children") {
+        table.row([
+            fields::text(child, "name"),
+            fields::text(child, "parent"),
+            fields::text(child, "state"),
+            fields::text(child, "image"),
+            fields::text(child, "cpus"),
+            fields::text(child, "memory"),
+            format!("{}s", fields::text(child, "ttl_seconds")),
+            format!("{}s", fields::text(child, "idle_seconds")),
+            fields::text(child, "running_runs"),
+        ]);
+    }
+    let budget = if answer["may_spawn"] == true {
+        format!(
+            "Children: {}, ever spawned: {}, CPUs: {}, memory: {}\n",
+            used("concurrent"),
+            used("total"),
+            used("cpus"),
+            used("memory")
+        )
+    } else {
+        "No policy lets this sandbox spawn.\n".to_owned()
+    };
+    if table.is_empty() { budget } else { table.render(Paint::for_stdout()) + &budget }
+}
