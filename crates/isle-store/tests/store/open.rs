@@ -119,7 +119,7 @@ fn a_database_of_a_newer_version_is_refused_untouched() {
     drop(Store::open(directory.path()).unwrap());
     raw(directory.path()).pragma_update(None, "user_version", 99).unwrap();
     let error = refused_untouched(directory.path());
-    assert!(matches!(error, StoreError::TooNew { found: 99, known: 6 }), "{error:?}");
+    assert!(matches!(error, StoreError::TooNew { found: 99, .. }), "{error:?}");
 }
 
 #[test]

@@ -315,3 +315,30 @@ fn workspaces_of_the_same_name_are_wiped_one_at_a_time() {
         assert_eq!(two.shell("plain", "cat note")["stdout"], "two\n");
     }
 }
+
+#[test]
+fn events_belong_to_a_namespace_and_only_the_operator_hears_all() {
+    let (daemon, address) = listening(&[]);
+    let (one, two) = (tenant(&daemon, &address, "one"), tenant(&daemon, &address, "two"));
+    one.shell("web", "echo of-one");
+    two.shell("web", "echo of-two");
+    daemon.shell("web", "echo of-all");
+    let whose = |answer: &Value| -> Vec<String> {
+        let events = answer["events"].as_array().unwrap();
+        let mut names: Vec<String> =
+            events.iter().map(|event| event["namespace"].as_str().unwrap().to_owned()).collect();
+        names.sort();
+        names.dedup();
+        names
+    };
+    assert_eq!(whose(&one.get("/v1/events/history")), ["one"]);
+    assert_eq!(whose(&two.get("/v1/events/history?sandbox=web")), ["two"]);
+    assert_eq!(whose(&daemon.get("/v1/events/history")), ["default"]);
+    assert_eq!(whose(&daemon.get("/v1/events/history?all=true")), ["default", "one", "two"]);
+    for path in ["/v1/events/history?all=true", "/v1/events?all=true"] {
+        let refused = one.ask("GET", path, None);
+        assert_eq!((refused.status, refused.code()), (403, "FORBIDDEN".to_owned()), "{}", refused.text());
+    }
+    let all = daemon.succeeds(&["events", "--all"]);
+    assert!(all.contains("of-one") && all.contains("of-all"), "{all}");
+}
