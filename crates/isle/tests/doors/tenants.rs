@@ -13,13 +13,13 @@ const ACCEPT: &str = "Accept: application/json, text/event-stream";
 const NO_RUN: &str = "run_00000000000000000000000000";
 
 /// Somebody with a token, over TCP.
-struct Caller {
-    address: String,
-    token: String,
+pub(crate) struct Caller {
+    pub(crate) address: String,
+    pub(crate) token: String,
 }
 
 impl Caller {
-    fn raw(&self, line: &str, headers: &[&str], body: &[u8]) -> Answer {
+    pub(crate) fn raw(&self, line: &str, headers: &[&str], body: &[u8]) -> Answer {
         let (host, bearer) =
             (format!("Host: {}", self.address), format!("Authorization: Bearer {}", self.token));
         let headers: Vec<&str> =
@@ -27,7 +27,7 @@ impl Caller {
         http::tcp(&self.address, line, &headers, body)
     }
 
-    fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Answer {
+    pub(crate) fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Answer {
         let body = body.map(Value::to_string).unwrap_or_default();
         let kind: &[&str] = if body.is_empty() { &[] } else { &[JSON] };
         self.raw(&format!("{method} {path}"), kind, body.as_bytes())
@@ -39,13 +39,13 @@ impl Caller {
         answer.json()
     }
 
-    fn get(&self, path: &str) -> Value {
+    pub(crate) fn get(&self, path: &str) -> Value {
         let answer = self.ask("GET", path, None);
         assert_eq!(answer.status, 200, "GET {path}: {}", answer.text());
         answer.json()
     }
 
-    fn shell(&self, sandbox: &str, command: &str) -> Value {
+    pub(crate) fn shell(&self, sandbox: &str, command: &str) -> Value {
         let run = self.post(&format!("/v1/sandboxes/{sandbox}/exec"), json!({ "command": command }));
         assert_eq!(run["state"], "completed", "{command}: {run}");
         run
@@ -59,7 +59,7 @@ impl Caller {
 }
 
 /// A daemon that also listens on TCP, and where.
-fn listening(settings: &[(&str, &str)]) -> (TestDaemon, String) {
+pub(crate) fn listening(settings: &[(&str, &str)]) -> (TestDaemon, String) {
     let all: Vec<(&str, &str)> = [("ISLE_LISTEN", "127.0.0.1:0")].iter().chain(settings).copied().collect();
     let daemon = TestDaemon::start_with(&all);
     let address = address_of(&daemon, 0);
@@ -75,7 +75,7 @@ fn address_of(daemon: &TestDaemon, start: usize) -> String {
     })
 }
 
-fn tenant(daemon: &TestDaemon, address: &str, namespace: &str) -> Caller {
+pub(crate) fn tenant(daemon: &TestDaemon, address: &str, namespace: &str) -> Caller {
     let token = daemon.succeeds(&["token", "create", "--namespace", namespace]);
     Caller { address: address.to_owned(), token: token.trim().to_owned() }
 }
