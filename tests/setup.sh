@@ -23,6 +23,7 @@ need python3-matplotlib /usr/bin/python3 -c 'import matplotlib'
 need nodejs command -v node
 need npm command -v npm
 need curl command -v curl
+need prometheus command -v prometheus
 
 if ! command -v cargo >/dev/null; then
     echo "setup: cargo is missing; install Rust first, see https://rustup.rs" >&2

@@ -13,6 +13,7 @@ pub mod error;
 pub mod events;
 mod install;
 mod journal;
+pub mod metrics;
 pub mod ops;
 mod pipeline;
 mod run;

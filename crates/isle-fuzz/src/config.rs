@@ -10,7 +10,6 @@ mod file;
 #[expect(dead_code, reason = "the program uses the rest")]
 mod keys;
 #[path = "../../isle/src/config/value.rs"]
-#[expect(dead_code, reason = "the program uses the rest")]
 mod value;
 
 use file::Layer;

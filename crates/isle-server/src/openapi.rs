@@ -200,6 +200,11 @@ fn fixed_paths() -> Map<String, Value> {
             "responses": {"200": answer("It is.", status.clone()), "default": error}}},
         "/readyz": {"get": {"operationId": "readyz", "summary": "Does it take calls",
             "responses": {"200": answer("It does.", status.clone()), "default": error}}},
+        "/metrics": {"get": {"operationId": "metrics", "summary": "Metrics for Prometheus",
+            "description": "The operator's. Text; the JSON of the operation `stats` when that is accepted instead.",
+            "responses": {"200": {"description": "All metrics.", "content": {
+                "text/plain": {"schema": {"type": "string"}}, "application/json": {"schema": {"type": "object"}}}},
+                "default": error}}},
         "/openapi.json": {"get": {"operationId": "openapi", "summary": "This document",
             "responses": {"200": answer("OpenAPI 3.1.", json!({"type": "object"})), "default": error}}},
         "/v1/version": {"get": {"operationId": "version", "summary": "What runs here",

@@ -30,6 +30,7 @@ use crate::error::{Code, Error, Result};
 use crate::events::{EventSelection, Events, FollowedEvent};
 use crate::failpoint;
 use crate::journal::{Audit, Journal};
+use crate::metrics::{Metric, Metrics};
 use crate::ops::Registry;
 use crate::ops::shapes::RunResult;
 use crate::pipeline::{Admission, Capacity, stopping};
@@ -145,6 +146,7 @@ pub(crate) struct Inner {
     pub(crate) config: EngineConfig,
     pub(crate) journal: Journal,
     pub(crate) events: Arc<Events>,
+    pub(crate) metrics: Metrics,
     pub(crate) backends: Vec<Arc<dyn Backend>>,
     pub(crate) offers: RwLock<Vec<(Arc<dyn Backend>, Offer)>>,
     pub(crate) fleet: Fleet,
@@ -306,6 +308,7 @@ impl Engine {
         let inner = Arc::new(Inner {
             config,
             events: Arc::new(Events::open(store.clone())?),
+            metrics: Metrics::default(),
             journal: Journal::new(store),
             backends,
             offers: RwLock::new(offers),
@@ -398,6 +401,12 @@ impl Engine {
     ) -> Result<BoxStream<'static, FollowedEvent>> {
         let namespace = crate::events::within(context, all)?;
         Ok(self.inner.events.follow(after, EventSelection { namespace, ..selection }))
+    }
+
+    /// Everything that is counted and measured; the operator's, since it is about all namespaces.
+    pub fn metrics(&self, context: &CallContext) -> Result<Vec<Metric>> {
+        context.operator_only("what all namespaces do together")?;
+        Ok(self.inner.metrics_now())
     }
 
     /// Reads a file as a stream.

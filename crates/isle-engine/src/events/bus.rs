@@ -1,7 +1,7 @@
 //! The bus itself: numbers what is told, keeps the newest in a ring, hands the rest of the work to one
 //! task that writes the history in batches.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,6 +12,7 @@ use tokio::sync::{Notify, watch};
 use super::{Event, EventKind, Shared, Told, mask};
 use crate::error::Result;
 use crate::journal::store_error;
+use crate::values::Namespace;
 
 /// Events in memory.
 const RING: usize = 4096;
@@ -39,7 +40,7 @@ pub(crate) struct Events {
     told: Arc<Notify>,
     counts: [AtomicU64; EventKind::ALL.len()],
     batches: AtomicU64,
-    refusals: Mutex<Refusals>,
+    refusals: Mutex<HashMap<Namespace, Refusals>>,
 }
 
 #[derive(Debug)]
@@ -115,10 +116,16 @@ impl Events {
         }
     }
 
+    /// How many of each kind were told since the start.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (EventKind, u64)> {
+        EventKind::ALL.into_iter().zip(self.counts.iter().map(|count| count.load(Ordering::Relaxed)))
+    }
+
     /// A refusal for lack of room: how many there were since the last that was told, when it is time to
     /// tell them.
-    pub(super) fn refused(&self) -> Option<u64> {
-        let mut refusals = crate::lock(&self.refusals);
+    pub(super) fn refused(&self, namespace: &Namespace) -> Option<u64> {
+        let mut all = crate::lock(&self.refusals);
+        let refusals = all.entry(namespace.clone()).or_default();
         refusals.untold += 1;
         let now = wall_clock_ms();
         if now.abs_diff(refusals.last_told_ms) < REFUSALS_TOGETHER_MS.unsigned_abs() {

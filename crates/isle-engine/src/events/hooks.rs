@@ -9,6 +9,7 @@ use crate::backend::Lifetime;
 use crate::context::CallContext;
 use crate::engine::Inner;
 use crate::error::Error;
+use crate::metrics::Fate;
 use crate::ops::shapes::{LimitName, RunState};
 use crate::run::{Finish, Plan, Run, RunKind};
 use crate::sandbox::Sandbox;
@@ -49,6 +50,7 @@ impl Inner {
 
     /// A run has ended; its record is written.
     pub(crate) fn tell_ended(&self, run: &Run, finish: &Finish) {
+        self.metrics.run_ended(run, finish);
         let how = how_it_ended(finish);
         let data = json!({
             "kind": run.kind.as_str(),
@@ -90,6 +92,7 @@ impl Inner {
 
     /// A run whose end nobody saw, or whose turn never came.
     pub(crate) fn tell_lost(&self, row: &RunRow, why: &str) {
+        self.metrics.run_lost();
         let (kind, how) = if row.state == RunState::Queued.as_str() {
             (EventKind::RunCancelled, "never ran")
         } else {
@@ -111,6 +114,7 @@ impl Inner {
         plan: &Plan,
         error: &Error,
     ) {
+        self.metrics.denied(error.code);
         let command = plan.display();
         let data = json!({ "kind": plan.kind.as_str(), "command": command, "details": error.details });
         let message = format!("{}: {command}", error.message);
@@ -123,7 +127,8 @@ impl Inner {
 
     /// Work was refused because too much waits already. Many refusals are told together.
     pub(crate) fn tell_refused(&self, context: &CallContext, error: &Error) {
-        if let Some(refused) = self.events.refused() {
+        self.metrics.refused();
+        if let Some(refused) = self.events.refused(&context.namespace) {
             let data = json!({ "refused": refused, "door": context.door.as_str(), "details": error.details });
             let message = error.message.clone();
             self.publish(Event::new(EventKind::QueueBackPressure, &context.namespace, message).data(data));
@@ -145,6 +150,11 @@ impl Inner {
             EventKind::SandboxLost => "died",
             _ => "was removed",
         };
+        match kind {
+            EventKind::SandboxDestroyed => self.metrics.became(sandbox, Fate::Destroyed),
+            EventKind::SandboxLost => self.metrics.became(sandbox, Fate::Lost),
+            _ => {}
+        }
         let lifetime = match sandbox.spec.lifetime {
             Lifetime::Named => "named",
             Lifetime::OneShot => "one_shot",

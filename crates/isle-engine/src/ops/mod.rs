@@ -50,6 +50,7 @@ mod search_files;
 pub mod shapes;
 mod spawn;
 mod stat_file;
+mod stats;
 mod status;
 mod sync;
 mod times;
@@ -300,6 +301,7 @@ fn standard() -> Vec<Entry> {
         Entry::of::<tokens::ListTokens>(),
         Entry::of::<tokens::RevokeToken>(),
         Entry::of::<events::Events>(),
+        Entry::of::<stats::Stats>(),
         Entry::of::<runtimes::Runtimes>(),
         Entry::of::<health::Health>(),
     ]

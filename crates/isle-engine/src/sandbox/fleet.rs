@@ -66,6 +66,13 @@ impl Fleet {
         crate::read(&self.named).values().for_each(&mut look);
     }
 
+    /// All of them, one-shots included, in no order.
+    pub(crate) fn all(&self) -> Vec<Arc<Sandbox>> {
+        let mut all: Vec<_> = crate::read(&self.named).values().cloned().collect();
+        all.extend(crate::lock(&self.one_shots).values().cloned());
+        all
+    }
+
     /// How many one-shots of a namespace exist now.
     pub(crate) fn one_shots_in(&self, namespace: &Namespace) -> usize {
         crate::lock(&self.one_shots).values().filter(|sandbox| sandbox.namespace == *namespace).count()

@@ -2,6 +2,7 @@
 //! before anything exists, so whatever happens in between can be undone.
 
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use isle_fail::Point;
 use isle_store::wall_clock_ms;
@@ -19,6 +20,7 @@ use crate::error::{Code, Error, Result};
 use crate::events::EventKind;
 use crate::failpoint;
 use crate::journal::{Actor, Audit};
+use crate::metrics::Fate;
 use crate::ops::timestamp;
 use crate::run::Ending;
 use crate::values::{Address, SandboxId, SandboxName, Term};
@@ -334,6 +336,7 @@ impl Inner {
         sandbox: Arc<Sandbox>,
         birth: Birth<'_>,
     ) -> Result<Arc<Sandbox>> {
+        let begun = Instant::now();
         let backend = Arc::clone(&sandbox.backend);
         let made = async {
             failpoint(Point::CreateRecorded)?;
@@ -359,11 +362,13 @@ impl Inner {
         };
         if let Err(error) = made.await {
             tracing::warn!(sandbox = %sandbox.name, id = %sandbox.id, %error, "could not make the sandbox");
+            self.metrics.became(&sandbox, Fate::Failed);
             self.undo_build(&sandbox).await;
             return Err(error);
         }
         // Only now may others use it: whatever they do in it is undone by nobody.
         sandbox.set_state(SandboxState::Running);
+        self.metrics.created(&sandbox, begun.elapsed());
         Ok(sandbox)
     }
 

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use isle_fail::Point;
 use isle_store::wall_clock_ms;
@@ -15,6 +16,7 @@ use crate::engine::Inner;
 use crate::error::{Error, Result};
 use crate::events::EventKind;
 use crate::failpoint;
+use crate::metrics::Fate;
 use crate::values::{Address, Namespace, SandboxId};
 
 /// Owns a one-shot sandbox.
@@ -38,10 +40,16 @@ impl OneShotGuard {
 impl Drop for OneShotGuard {
     fn drop(&mut self) {
         let (inner, sandbox) = (Arc::clone(&self.inner), Arc::clone(&self.sandbox));
+        let was_made = sandbox.state() != SandboxState::Creating;
+        if !was_made {
+            inner.metrics.became(&sandbox, Fate::Failed);
+        }
         sandbox.set_state(SandboxState::Destroying);
         // Outside a runtime nothing can be awaited; the next start sweeps it away.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            self.inner.tasks.spawn_on(async move { inner.remove_one_shot(&sandbox).await }, &runtime);
+            self.inner
+                .tasks
+                .spawn_on(async move { inner.remove_one_shot(&sandbox, was_made).await }, &runtime);
         }
     }
 }
@@ -58,6 +66,7 @@ impl Inner {
         let (inner, namespace) = (Arc::clone(self), namespace.clone());
         // In a task of its own: a caller who goes away must not leave a half-made sandbox behind.
         let making = self.tasks.spawn(async move {
+            let begun = Instant::now();
             let id = SandboxId::fresh();
             // An id follows the rules of names, so it can stand where a name is due.
             let address = Address::new(namespace, id.as_str().parse()?);
@@ -74,19 +83,22 @@ impl Inner {
             inner.connect(&guard.sandbox, created, Made::Now).await?;
             failpoint(Point::OneShotConnected)?;
             guard.sandbox.set_state(SandboxState::Running);
+            inner.metrics.created(&guard.sandbox, begun.elapsed());
             inner.tell_sandbox(EventKind::SandboxCreated, &guard.sandbox, "");
             Ok(guard)
         });
         making.await.map_err(|error| Error::internal(format!("making the sandbox failed: {error}")))?
     }
 
-    async fn remove_one_shot(&self, sandbox: &Sandbox) {
+    async fn remove_one_shot(&self, sandbox: &Sandbox, was_made: bool) {
         if let Err(error) = sandbox.backend.destroy(&sandbox.id, Keep::Nothing).await {
             tracing::warn!(id = %sandbox.id, %error, "a one-shot could not be removed; the next start tries again");
         }
         isle_fail::pass(Point::OneShotRemoved);
         self.fleet.take_out_one_shot(&sandbox.id);
-        self.tell_sandbox(EventKind::SandboxDestroyed, sandbox, "");
+        if was_made {
+            self.tell_sandbox(EventKind::SandboxDestroyed, sandbox, "");
+        }
     }
 }
 

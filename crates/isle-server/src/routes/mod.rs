@@ -18,6 +18,7 @@ mod files;
 mod health;
 mod mcp;
 mod mcp_stdio;
+mod metrics;
 mod operations;
 mod trees;
 mod watch;
@@ -53,6 +54,7 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
     add("/v1/mcp-stdio".into(), on(MethodFilter::GET, mcp_stdio::upgrade));
     add("/v1/version".into(), get(health::version));
     add("/v1/shutdown".into(), post(health::shutdown));
+    add("/metrics".into(), get(metrics::metrics));
     add("/healthz".into(), get(health::alive));
     add("/readyz".into(), get(health::ready));
     let document =

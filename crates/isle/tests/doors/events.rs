@@ -10,6 +10,7 @@ use crate::contexts::has;
 use crate::harness::http::Events;
 use crate::harness::{TestDaemon, Watchdog, finish, until, until_some};
 use crate::mcp::Client;
+use crate::tenants::{listening, tenant};
 use crate::trees::with_root;
 
 /// Events of the history that fit a query, oldest first.
@@ -219,4 +220,24 @@ fn the_history_is_read_page_by_page_and_bad_questions_are_refused() {
     }
     let output = finish(&mut daemon.isle(&["events", "--kind", "exploded"]));
     assert!(String::from_utf8_lossy(&output.stderr).contains("error[INVALID_ARGUMENT]"), "{output:?}");
+}
+
+#[test]
+fn a_tenant_hears_of_its_own_events_only() {
+    let (daemon, address) = listening(&[]);
+    let one = tenant(&daemon, &address, "one");
+    one.shell("web", "echo mine");
+    daemon.shell("web", "echo the operators");
+    let commands = |answer: Value| -> Vec<String> {
+        let events = answer["events"].as_array().unwrap().clone();
+        events.iter().map(|event| event["data"]["command"].as_str().unwrap().to_owned()).collect()
+    };
+    let history = "/v1/events/history?kind=run_completed";
+    assert_eq!(commands(one.get(history)), ["echo mine"]);
+    assert_eq!(commands(daemon.get(history)), ["echo the operators"]);
+    let everywhere = format!("{history}&all=true");
+    assert_eq!(commands(daemon.get(&everywhere)), ["echo the operators", "echo mine"]);
+    for path in [everywhere.as_str(), "/v1/events?all=true"] {
+        assert_eq!(one.ask("GET", path, None).code(), "FORBIDDEN", "{path}");
+    }
 }

@@ -33,6 +33,7 @@ mod lifecycle;
 mod limits;
 mod lock;
 mod mcp;
+mod metrics;
 mod named_jobs;
 mod output;
 mod paths;

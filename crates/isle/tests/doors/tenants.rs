@@ -13,13 +13,13 @@ const ACCEPT: &str = "Accept: application/json, text/event-stream";
 const NO_RUN: &str = "run_00000000000000000000000000";
 
 /// Somebody with a token, over TCP.
-struct Caller {
-    address: String,
-    token: String,
+pub(crate) struct Caller {
+    pub(crate) address: String,
+    pub(crate) token: String,
 }
 
 impl Caller {
-    fn raw(&self, line: &str, headers: &[&str], body: &[u8]) -> Answer {
+    pub(crate) fn raw(&self, line: &str, headers: &[&str], body: &[u8]) -> Answer {
         let (host, bearer) =
             (format!("Host: {}", self.address), format!("Authorization: Bearer {}", self.token));
         let headers: Vec<&str> =
@@ -27,7 +27,7 @@ impl Caller {
         http::tcp(&self.address, line, &headers, body)
     }
 
-    fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Answer {
+    pub(crate) fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Answer {
         let body = body.map(Value::to_string).unwrap_or_default();
         let kind: &[&str] = if body.is_empty() { &[] } else { &[JSON] };
         self.raw(&format!("{method} {path}"), kind, body.as_bytes())
@@ -39,13 +39,13 @@ impl Caller {
         answer.json()
     }
 
-    fn get(&self, path: &str) -> Value {
+    pub(crate) fn get(&self, path: &str) -> Value {
         let answer = self.ask("GET", path, None);
         assert_eq!(answer.status, 200, "GET {path}: {}", answer.text());
         answer.json()
     }
 
-    fn shell(&self, sandbox: &str, command: &str) -> Value {
+    pub(crate) fn shell(&self, sandbox: &str, command: &str) -> Value {
         let run = self.post(&format!("/v1/sandboxes/{sandbox}/exec"), json!({ "command": command }));
         assert_eq!(run["state"], "completed", "{command}: {run}");
         run
@@ -59,7 +59,7 @@ impl Caller {
 }
 
 /// A daemon that also listens on TCP, and where.
-fn listening(settings: &[(&str, &str)]) -> (TestDaemon, String) {
+pub(crate) fn listening(settings: &[(&str, &str)]) -> (TestDaemon, String) {
     let all: Vec<(&str, &str)> = [("ISLE_LISTEN", "127.0.0.1:0")].iter().chain(settings).copied().collect();
     let daemon = TestDaemon::start_with(&all);
     let address = address_of(&daemon, 0);
@@ -75,7 +75,7 @@ fn address_of(daemon: &TestDaemon, start: usize) -> String {
     })
 }
 
-fn tenant(daemon: &TestDaemon, address: &str, namespace: &str) -> Caller {
+pub(crate) fn tenant(daemon: &TestDaemon, address: &str, namespace: &str) -> Caller {
     let token = daemon.succeeds(&["token", "create", "--namespace", namespace]);
     Caller { address: address.to_owned(), token: token.trim().to_owned() }
 }
@@ -314,31 +314,4 @@ fn workspaces_of_the_same_name_are_wiped_one_at_a_time() {
         assert_eq!(one.shell("plain", "cat note")["stdout"], "one\n");
         assert_eq!(two.shell("plain", "cat note")["stdout"], "two\n");
     }
-}
-
-#[test]
-fn events_belong_to_a_namespace_and_only_the_operator_hears_all() {
-    let (daemon, address) = listening(&[]);
-    let (one, two) = (tenant(&daemon, &address, "one"), tenant(&daemon, &address, "two"));
-    one.shell("web", "echo of-one");
-    two.shell("web", "echo of-two");
-    daemon.shell("web", "echo of-all");
-    let whose = |answer: &Value| -> Vec<String> {
-        let events = answer["events"].as_array().unwrap();
-        let mut names: Vec<String> =
-            events.iter().map(|event| event["namespace"].as_str().unwrap().to_owned()).collect();
-        names.sort();
-        names.dedup();
-        names
-    };
-    assert_eq!(whose(&one.get("/v1/events/history")), ["one"]);
-    assert_eq!(whose(&two.get("/v1/events/history?sandbox=web")), ["two"]);
-    assert_eq!(whose(&daemon.get("/v1/events/history")), ["default"]);
-    assert_eq!(whose(&daemon.get("/v1/events/history?all=true")), ["default", "one", "two"]);
-    for path in ["/v1/events/history?all=true", "/v1/events?all=true"] {
-        let refused = one.ask("GET", path, None);
-        assert_eq!((refused.status, refused.code()), (403, "FORBIDDEN".to_owned()), "{}", refused.text());
-    }
-    let all = daemon.succeeds(&["events", "--all"]);
-    assert!(all.contains("of-one") && all.contains("of-all"), "{all}");
 }

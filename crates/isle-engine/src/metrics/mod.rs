@@ -1,0 +1,179 @@
+//! What is counted and measured, for whoever operates the daemon. Counting is a short lock and an
+//! addition; everything that can be asked for is asked for when somebody looks.
+
+mod gather;
+mod histogram;
+mod process;
+mod text;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::backend::{Lifetime, Tier};
+use crate::error::Code;
+use crate::ops::shapes::LimitName;
+use crate::run::{Finish, Run};
+use crate::sandbox::Sandbox;
+
+use histogram::{Buckets, Histogram};
+pub use text::{TEXT_TYPE, text};
+
+/// What runs take, in seconds.
+const RUN_TIMES: Buckets = &[
+    0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0,
+];
+/// What making a sandbox takes, in seconds.
+const CREATE_TIMES: Buckets =
+    &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// What a metric is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum MetricType {
+    /// Only goes up, until the daemon is started anew.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// How often a value was in which range.
+    Histogram,
+}
+
+/// One metric with all its values.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(inline)]
+pub struct Metric {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is.
+    #[serde(rename = "type")]
+    pub kind: MetricType,
+    /// In words.
+    pub help: &'static str,
+    /// One for each combination of labels there was.
+    pub samples: Vec<Sample>,
+}
+
+/// One value of a metric.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(inline)]
+pub struct Sample {
+    /// What it is about.
+    pub labels: BTreeMap<&'static str, String>,
+    /// The value; of a histogram, the sum of all that was measured.
+    pub value: f64,
+    /// Of a histogram: how often something was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+    /// Of a histogram: upper bound of each range, and how often a value was not above it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub buckets: Vec<(f64, u64)>,
+}
+
+/// Where a sandbox is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Origin {
+    tier: Tier,
+    backend: &'static str,
+    lifetime: &'static str,
+}
+
+impl Origin {
+    fn of(sandbox: &Sandbox) -> Self {
+        let lifetime = match sandbox.spec.lifetime {
+            Lifetime::Named => "named",
+            Lifetime::OneShot => "one_shot",
+        };
+        Self { tier: sandbox.spec.tier, backend: sandbox.backend.name(), lifetime }
+    }
+}
+
+/// What became of a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fate {
+    /// It was removed.
+    Destroyed,
+    /// It died.
+    Lost,
+    /// It could not be made.
+    Failed,
+}
+
+/// Everything that is counted.
+#[derive(Debug, Default)]
+pub(crate) struct Metrics {
+    counted: Mutex<Counted>,
+}
+
+#[derive(Debug, Default)]
+struct Counted {
+    /// By state, kind, and where.
+    runs: BTreeMap<(&'static str, &'static str, Origin), u64>,
+    /// Of which nothing but the state is known any more.
+    lost_runs: u64,
+    run_times: BTreeMap<Origin, Histogram>,
+    create_times: BTreeMap<Origin, Histogram>,
+    fates: BTreeMap<(Fate, Origin), u64>,
+    limits: BTreeMap<String, u64>,
+    /// Refused system calls.
+    violations: u64,
+    /// By the code of the refusal.
+    denials: BTreeMap<&'static str, u64>,
+    refusals: u64,
+    cpu: Duration,
+    output_bytes: [u64; 2],
+}
+
+impl Metrics {
+    /// A run has ended.
+    pub(crate) fn run_ended(&self, run: &Run, finish: &Finish) {
+        let origin = Origin::of(&run.sandbox);
+        let (stdout, stderr) = run.totals();
+        let mut counted = crate::lock(&self.counted);
+        *counted.runs.entry((finish.state.as_str(), run.kind.as_str(), origin)).or_default() += 1;
+        let took = Duration::from_millis(finish.duration_ms);
+        counted.run_times.entry(origin).or_insert_with(|| Histogram::new(RUN_TIMES)).add(took);
+        for hit in &finish.limits_hit {
+            *counted.limits.entry(limit_name(hit.limit)).or_default() += 1;
+        }
+        counted.violations += finish.violations.iter().map(|violation| violation.count).sum::<u64>();
+        counted.cpu += Duration::from_micros(finish.cpu_us.unwrap_or(0));
+        counted.output_bytes[0] += stdout;
+        counted.output_bytes[1] += stderr;
+    }
+
+    /// A run of an earlier engine whose end nobody saw.
+    pub(crate) fn run_lost(&self) {
+        crate::lock(&self.counted).lost_runs += 1;
+    }
+
+    /// A sandbox was made, after so long.
+    pub(crate) fn created(&self, sandbox: &Sandbox, took: Duration) {
+        let mut counted = crate::lock(&self.counted);
+        let times = counted.create_times.entry(Origin::of(sandbox));
+        times.or_insert_with(|| Histogram::new(CREATE_TIMES)).add(took);
+    }
+
+    /// Something else became of a sandbox.
+    pub(crate) fn became(&self, sandbox: &Sandbox, fate: Fate) {
+        *crate::lock(&self.counted).fates.entry((fate, Origin::of(sandbox))).or_default() += 1;
+    }
+
+    /// A rule forbade something.
+    pub(crate) fn denied(&self, code: Code) {
+        *crate::lock(&self.counted).denials.entry(code.as_str()).or_default() += 1;
+    }
+
+    /// There was no room for a call.
+    pub(crate) fn refused(&self) {
+        crate::lock(&self.counted).refusals += 1;
+    }
+}
+
+fn limit_name(limit: LimitName) -> String {
+    serde_json::to_value(limit).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
+}
