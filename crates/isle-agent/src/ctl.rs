@@ -212,6 +212,9 @@ fn show(wish: &Wish, answer: &Value) -> ExitCode {
     if let Some(error) = answer["error"].as_object() {
         let field = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
         eprintln!("{NAME}: {}: {}", field("code"), field("message"));
+        for (name, value) in error.get("details").and_then(Value::as_object).into_iter().flatten() {
+            eprintln!("  {name}: {value}");
+        }
         for step in error.get("next_steps").and_then(Value::as_array).into_iter().flatten() {
             eprintln!("  → {}", step.as_str().unwrap_or_default());
         }

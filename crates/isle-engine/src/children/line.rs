@@ -201,7 +201,12 @@ pub fn answer(id: &Value, outcome: Result<Value>) -> Vec<u8> {
         Ok(result) => json!({ "id": id, "result": result }),
         Err(error) => json!({
             "id": id,
-            "error": { "code": code(&error), "message": error.message, "next_steps": error.next_steps },
+            "error": {
+                "code": code(&error),
+                "message": error.message,
+                "details": error.details,
+                "next_steps": error.next_steps,
+            },
         }),
     };
     answer.to_string().into_bytes()
