@@ -1,7 +1,10 @@
 //! The program that becomes the first process of every sandbox. It is started once per daemon as
-//! the fork server; each sandbox is a clone of that one, set up and then serving as its agent.
+//! the fork server; each sandbox is a clone of that one, set up and then serving as its agent. Under
+//! another name it is the small client of the control socket.
 
 mod code;
+mod control;
+mod ctl;
 mod entrance;
 mod exceeded;
 mod family;
@@ -26,7 +29,11 @@ mod tree;
 mod watched;
 
 fn main() -> std::process::ExitCode {
-    let mut arguments = std::env::args_os().skip(1);
+    let mut arguments = std::env::args_os();
+    let name = arguments.next().unwrap_or_default();
+    if std::path::Path::new(&name).file_name() == Some(ctl::NAME.as_ref()) {
+        return ctl::main(arguments);
+    }
     let mode = arguments.next();
     if mode.as_deref() != Some(std::ffi::OsStr::new("fork-server")) {
         eprintln!("isle-agent is started by isle; there is nothing to run by hand");

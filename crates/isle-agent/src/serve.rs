@@ -17,6 +17,7 @@ use tokio::net::UnixListener;
 use tokio::task::LocalSet;
 
 use crate::code::{self, Interpreters};
+use crate::control::{self, Control};
 use crate::family::has_no_children;
 use crate::ration::{self, Ration};
 use crate::runs::{RunKind, Runs};
@@ -26,6 +27,7 @@ use crate::{entrance, files, place, reap, refusals, run, steps, tree};
 pub(crate) struct Agent {
     pub(crate) runs: Runs,
     pub(crate) code: Interpreters,
+    pub(crate) control: Control,
     missing: Vec<(String, String)>,
 }
 
@@ -47,6 +49,7 @@ pub(crate) fn serve_forever(
         let agent: Shared = Rc::new(Agent {
             runs: Runs::default(),
             code: Interpreters::default(),
+            control: Control::default(),
             missing: preamble.missing.clone(),
         });
         tokio::task::spawn_local(reaper.run(agent.clone()));
@@ -163,6 +166,7 @@ async fn operation(mut stream: Stream, agent: Shared) -> Result<(), isle_wire::F
         Request::Input(request) => {
             write_message(&mut stream, &entrance::input(&agent, &request).await).await?
         }
+        Request::Control => return control::relay(stream, agent).await,
         Request::Shutdown => leave(agent).await,
     }
     // Everything was sent; a clean end lets the host tell it from a broken one.

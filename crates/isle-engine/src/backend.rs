@@ -84,6 +84,9 @@ pub struct SandboxSpec {
     pub volume: Option<Address>,
     /// Whether less than the tier promises is acceptable where the host cannot do it.
     pub allow_downgrade: bool,
+    /// Whether it gets a control socket, to spawn from inside.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub control: bool,
     /// Whose child it is. Part of the spec, so that no record of it can be had without: a child never
     /// becomes a sandbox of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -28,6 +28,7 @@ pub mod watch;
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+pub use children::line as control_line;
 pub use context::{Authority, CallContext, Door};
 pub use engine::{Engine, EngineConfig};
 pub use error::{Code, Error, Result};

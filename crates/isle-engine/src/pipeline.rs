@@ -225,7 +225,7 @@ pub(crate) fn validate(Routed(passage): Routed, plan: &Plan, config: &EngineConf
     }
     let sizes = match &plan.place {
         Place::OneShot { files, .. } => files.iter().map(|(_, contents)| contents.len()).sum(),
-        Place::Named { .. } | Place::Held { .. } => 0,
+        Place::Named { .. } | Place::Exactly { .. } | Place::Held { .. } => 0,
     };
     let stdin = match &plan.input {
         Input::Bytes(bytes) | Input::Kept(bytes) => bytes.len(),

@@ -7,6 +7,7 @@
 mod archives;
 mod bodies;
 mod config;
+mod control;
 mod messages;
 mod mux;
 mod names;
@@ -67,6 +68,7 @@ pub fn all() -> Vec<Target> {
         Target { name: "config", run: Box::new(config::run) },
         Target { name: "bodies", run: Box::new(move |bytes| bodies::run(&registry, bytes)) },
         Target { name: "messages", run: Box::new(messages::run) },
+        Target { name: "control", run: Box::new(control::run) },
         Target { name: "names", run: Box::new(names::run) },
     ]
 }

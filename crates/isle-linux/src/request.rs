@@ -202,6 +202,10 @@ pub struct MakeRequest {
     /// CPUs, in thousandths, the agent keeps the sandbox to because no cgroup does (0: it does not).
     #[n(15)]
     pub watch_cpus: u64,
+    /// Whether the client of the control socket is shown.
+    #[n(50)]
+    #[cbor(default)]
+    pub control: bool,
 }
 
 /// Where the directories of a sandbox without a root of its own are on the host: absolute paths.

@@ -5,6 +5,7 @@
 //! [`Frame`]s: CBOR messages and raw bulk bytes. Nothing else lives here: no policy, no state.
 
 mod code;
+mod control;
 mod cork;
 mod failure;
 mod file;
@@ -19,6 +20,7 @@ pub use code::{
     CodeLanguage, CodeRequest, CodeSource, ContextAction, ContextEntry, ContextFate, ContextList,
     ContextRequest,
 };
+pub use control::{CONTROL_CONNECTIONS, CONTROL_LINE, ControlAnswer, ControlEvent, ControlLine};
 pub use failure::{Failure, FailureKind};
 pub use file::*;
 pub use frame::{Frame, FrameError, MAX_FRAME, read_frame, write_frame, write_message};

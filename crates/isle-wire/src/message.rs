@@ -101,6 +101,11 @@ pub enum Request {
     /// Remove what is named: see [`PruneRequest`]. Answered with [`Reply`].
     #[n(39)]
     Prune(#[n(0)] PruneRequest),
+    /// Have a control socket, and carry its lines on this stream. Answered with [`Reply`], then
+    /// [`crate::ControlEvent`]s and [`crate::ControlAnswer`]s for as long as the stream lasts. A later one
+    /// takes the place of an earlier one.
+    #[n(50)]
+    Control,
 }
 
 /// Opens a connection.

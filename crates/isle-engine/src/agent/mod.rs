@@ -176,6 +176,16 @@ impl AgentClient {
         }
     }
 
+    /// Has the sandbox make its control socket; what is said there comes over the stream.
+    pub(crate) async fn control(&self) -> Result<Stream> {
+        let mut stream = self.request(&Request::Control).await?;
+        match answer(&mut stream).await? {
+            Reply::Done => Ok(stream),
+            Reply::Failed(failure) => Err(file_error(&failure, "the control socket")),
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// The first of `names` that exists on the standard path.
     pub(crate) async fn which(&self, names: &[&str]) -> Result<Option<Vec<u8>>> {
         let names = names.iter().map(|&name| name.to_owned()).collect();

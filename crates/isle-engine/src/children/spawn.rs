@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use isle_store::wall_clock_ms;
+use isle_store::{boot_clock_ms, wall_clock_ms};
 
-use super::DEEPEST;
 use super::budget::Share;
 use super::policy::SpawnPolicy;
+use super::{DEEPEST, has_control};
 use crate::backend::{ChildOf, Lifetime, Limits, SandboxSpec, Tier};
 use crate::context::CallContext;
 use crate::engine::Inner;
@@ -157,6 +157,10 @@ impl Inner {
             let left = u64::try_from(child.expires_at_ms - wall_clock_ms()).unwrap_or(0);
             lives = lives.min(Duration::from_millis(left));
         }
+        if let Some(expires) = parent.lease.expires() {
+            let left = u64::try_from(expires - boot_clock_ms()).unwrap_or(0);
+            lives = lives.min(Duration::from_millis(left));
+        }
         Ok(Planned { policy, root, share, image, tier, depth, lives })
     }
 
@@ -246,6 +250,7 @@ impl Inner {
             // A volume of its own: what somebody left under the same name is not for children.
             volume: Some(Address::new(parent.namespace.clone(), id.as_str().parse()?)),
             allow_downgrade: parent.spec.allow_downgrade,
+            control: planned.depth < DEEPEST && has_control(planned.tier, planned.policy.derived().as_ref()),
             child: Some(ChildOf {
                 name: address.clone(),
                 parent: parent.address(),

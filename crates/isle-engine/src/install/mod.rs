@@ -285,6 +285,7 @@ impl Inner {
         let manager = chosen.manager;
         let known = match &place {
             Place::Named { name, .. } => self.variables.of(&context.address(name)),
+            Place::Exactly { sandbox } => self.variables.of(&sandbox.address()),
             Place::OneShot { .. } | Place::Held { .. } => Default::default(),
         };
         let mut env: Vec<(String, String)> = manager

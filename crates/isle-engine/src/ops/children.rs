@@ -89,6 +89,13 @@ pub(crate) struct Family {
 }
 
 impl Family {
+    /// The same without grandchildren, as the parent itself sees it.
+    pub(crate) fn own(inner: &Inner, parent: &Sandbox) -> Self {
+        let mut family = Self::of(inner, parent);
+        family.children.retain(|child| child.parent.as_ref() == Some(&parent.name));
+        family
+    }
+
     pub(crate) fn of(inner: &Inner, parent: &Sandbox) -> Self {
         let policy = inner.spawn_policies_of(parent).map(|(own, _)| own);
         let used = inner.spawned_use(parent);

@@ -12,6 +12,8 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 const USER_PATH: &str =
     "/home/sandbox/.local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Where `install` puts the packages of Node.js; Python finds its own by itself.
+/// Where sandboxes that may spawn have the client of their control socket.
+const CONTROL_PATH: &str = "/run/isle";
 const NODE_PATH: &str = "/home/sandbox/.local/lib/node_modules";
 
 /// Variables that steer the loader, or what the C library loads: set from outside they would change every
@@ -117,6 +119,7 @@ pub(crate) fn check_environment(env: &[(String, String)]) -> Result<()> {
 /// The whole environment, `NAME=value`. `extra` is what is added to the base, the strongest last.
 pub(super) fn environment(
     sandbox: &SandboxName,
+    control: bool,
     user: GuestUser,
     terminal: bool,
     extra: &[(String, String)],
@@ -125,8 +128,9 @@ pub(super) fn environment(
         GuestUser::Sandbox => ("/home/sandbox", "sandbox", USER_PATH, Some(("NODE_PATH", NODE_PATH))),
         GuestUser::Root => ("/root", "root", PATH, None),
     };
+    let path = if control { format!("{path}:{CONTROL_PATH}") } else { path.to_owned() };
     let base = [
-        ("PATH", path),
+        ("PATH", path.as_str()),
         ("HOME", home),
         ("USER", name),
         ("LOGNAME", name),
@@ -153,7 +157,7 @@ mod tests {
 
     fn texts(extra: &[(&str, &str)], terminal: bool) -> Vec<String> {
         let extra: Vec<_> = extra.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        environment(&SandboxName::default_sandbox(), GuestUser::Sandbox, terminal, &extra)
+        environment(&SandboxName::default_sandbox(), false, GuestUser::Sandbox, terminal, &extra)
             .into_iter()
             .map(|entry| String::from_utf8(entry.into()).unwrap())
             .collect()

@@ -80,6 +80,11 @@ pub(crate) enum Place {
         /// Where to leave it for another command; `None` for the only one.
         keep: Option<Kept>,
     },
+    /// In this incarnation and no other, whatever becomes of its name.
+    Exactly {
+        /// Which.
+        sandbox: Arc<Sandbox>,
+    },
     /// In one that was kept.
     Held {
         /// Whoever holds this last ends it.

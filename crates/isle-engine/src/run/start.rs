@@ -171,6 +171,11 @@ impl Inner {
                 let (resolved, stream) = open_in(&sandbox, plan, id).await?;
                 Ok(Ready { sandbox, guard: Some(guard), resolved, stream })
             }
+            Place::Exactly { sandbox } => {
+                let sandbox = Arc::clone(sandbox);
+                let (resolved, stream) = open_in(&sandbox, plan, id).await?;
+                Ok(Ready { sandbox, guard: None, resolved, stream })
+            }
             Place::Held { guard } => {
                 let sandbox = Arc::clone(guard.sandbox());
                 let (resolved, stream) = open_in(&sandbox, plan, id).await?;
@@ -183,6 +188,7 @@ impl Inner {
     fn note_denial(&self, context: &CallContext, plan: &Plan, error: &Error) {
         let name = match &plan.place {
             Place::Named { name, .. } => Some(name),
+            Place::Exactly { sandbox } => Some(&sandbox.name),
             Place::OneShot { .. } | Place::Held { .. } => None,
         };
         let rule = error.details.get("pattern").or_else(|| error.details.get("names"));
@@ -211,7 +217,13 @@ impl Inner {
         Box::new(ExecRequest {
             run: run.id.as_str().to_owned(),
             argv,
-            env: environment(run.sandbox_name(), plan.user, plan.terminal.is_some(), env),
+            env: environment(
+                run.sandbox_name(),
+                run.sandbox.spec.control,
+                plan.user,
+                plan.terminal.is_some(),
+                env,
+            ),
             cwd,
             make_cwd,
             user: plan.user,
@@ -246,7 +258,7 @@ fn steps(
     let step = |(command, argv): (&PlannedCommand, Vec<ByteVec>)| {
         let (cwd, make_cwd) = directory(command.cwd.as_ref().or(plan.cwd.as_ref()));
         let extra = [env, &command.env].concat();
-        let env = environment(run.sandbox_name(), plan.user, false, &extra);
+        let env = environment(run.sandbox_name(), run.sandbox.spec.control, plan.user, false, &extra);
         Step { argv, env, cwd, make_cwd, may_fail: command.allow_failure }
     };
     commands.iter().zip(argvs).map(step).collect()

@@ -41,7 +41,7 @@ impl Inner {
             for run in inner.runs.running_in(&sandbox.id) {
                 run.intend(Ending::Destroyed);
             }
-            // The volume of a child is nobody else's, so nothing of it would ever be found again.
+            // Nothing of a child stays.
             let keep = if sandbox.spec.child.is_some() { Keep::Nothing } else { keep };
             let how = match keep {
                 Keep::Workspace | Keep::WhatWasBefore => "its workspace stays",

@@ -34,6 +34,7 @@ impl Inner {
         if sandbox.state() == SandboxState::Destroying {
             return Err(expired(&sandbox));
         }
+        sandbox.refuse_child("extension")?;
         let Some(expires) = sandbox.lease.expires() else {
             return Err(Error::new(Code::TtlInvalid, format!("the sandbox {name} has no TTL to extend"))
                 .next("nothing needs to be done: it lives until it is destroyed, or idle for too long"));

@@ -404,6 +404,7 @@ impl Inner {
         }
         let containment = super::containment_as_seen(created.containment, &welcome);
         sandbox.is_up(agent, containment);
+        self.relay_control(sandbox);
         Ok(())
     }
 
@@ -425,6 +426,8 @@ impl Inner {
         keep: Keep,
         audit: &Audit,
     ) -> Result<()> {
+        // The volume of a child is nobody else's, so nothing of it would ever be found again.
+        let keep = if sandbox.spec.child.is_some() { Keep::Nothing } else { keep };
         sandbox.set_state(SandboxState::Destroying);
         match self.journal.sandbox_destroying(sandbox) {
             // Removing is what makes room. If the daemon dies on the way, the next one finds a sandbox

@@ -37,8 +37,11 @@ impl Settings {
         };
         check(&limits)?;
         let lifetime = if volume.is_some() { Lifetime::Named } else { Lifetime::OneShot };
+        let tier = self.tier.unwrap_or(config.tier);
+        let policy = volume.as_ref().and_then(|address| config.spawn_policies.of(&address.name));
         Ok(SandboxSpec {
-            tier: self.tier.unwrap_or(config.tier),
+            tier,
+            control: crate::children::has_control(tier, policy),
             image: self.image.clone().unwrap_or_else(|| config.image.clone()),
             limits,
             lifetime,

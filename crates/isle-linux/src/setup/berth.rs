@@ -6,7 +6,7 @@
 use std::ffi::CString;
 use std::fs;
 use std::io;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use super::template;
@@ -28,6 +28,8 @@ pub const NEW_ROOT: &str = "/new-root";
 pub const EMPTY_FILE: &str = "/empty-file";
 /// Covers directories of `/proc`.
 pub const EMPTY_DIRECTORY: &str = "/empty-directory";
+/// The client of control sockets: this very program under another name.
+pub const CONTROL_CLIENT: &str = "/isle-ctl";
 /// System directories, read-only.
 pub const SYSTEM: &str = "/system";
 
@@ -46,6 +48,9 @@ pub fn enter(state: &Path, scratch: &Path) -> Step<()> {
         fs::create_dir(at(name)).doing(|| format!("make {name}"))?;
     }
     fs::write(at(EMPTY_FILE), b"").doing(|| "make an empty file".into())?;
+    fs::copy("/proc/self/exe", at(CONTROL_CLIENT))
+        .and_then(|_| fs::set_permissions(at(CONTROL_CLIENT), fs::Permissions::from_mode(0o755)))
+        .doing(|| "copy the client of control sockets".into())?;
     template::build(Path::new("/"), &at(TEMPLATE)).doing(|| "build the template of image `host`".into())?;
     for name in template::system_directories() {
         let target = at(SYSTEM).join(&name);

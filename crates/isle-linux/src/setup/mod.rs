@@ -16,3 +16,10 @@ pub const SANDBOX_ID: u32 = 1000;
 
 /// Home of the sandbox user.
 pub const SANDBOX_HOME: &str = "/home/sandbox";
+
+/// Where a sandbox that may spawn finds what it needs for that; also the last part of its search path.
+pub const CONTROL_DIRECTORY: &str = "/run/isle";
+/// Its control socket, made by the agent.
+pub const CONTROL_SOCKET: &str = "/run/isle/ctl.sock";
+/// The client of that socket.
+pub const CONTROL_PROGRAM: &str = "/run/isle/isle-ctl";

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::berth::{self, BindMode, bind, bind_recursive, mount_at};
 use super::template::OWN_ETC;
-use super::{SANDBOX_HOME, SANDBOX_ID};
+use super::{CONTROL_DIRECTORY, CONTROL_PROGRAM, SANDBOX_HOME, SANDBOX_ID};
 use crate::request::{MakeRequest, Volume, volume};
 use crate::sys::{Doing, Step};
 
@@ -59,10 +59,18 @@ pub(super) fn build(request: &MakeRequest, covers: &[Cover]) -> Step<()> {
     let (layer, work) = writable_layer(request)?;
     let in_memory = matches!(request.volume, Volume::Memory);
     populate(&layer, in_memory).doing(|| "fill the writable layer".into())?;
+    if request.control {
+        make_control(&layer).doing(|| "make the place of the control socket".into())?;
+    }
     overlay(&layer, &work).doing(|| "mount the root".into())?;
     for name in &request.system_directories {
         bind_recursive(&Path::new(berth::SYSTEM).join(name), &root.join(name))
             .doing(|| format!("show /{name}"))?;
+    }
+    if request.control {
+        let target = root.join(CONTROL_PROGRAM.trim_start_matches('/'));
+        bind(Path::new(berth::CONTROL_CLIENT), &target, BindMode::ReadOnly)
+            .doing(|| format!("show {CONTROL_PROGRAM}"))?;
     }
     proc_file_system(root, covers)?;
     device_tree(root, request)?;
@@ -157,6 +165,17 @@ fn populate(layer: &Path, own_workspace: bool) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// A directory for the socket, and a file for the client to be shown at.
+fn make_control(layer: &Path) -> io::Result<()> {
+    let existing = |result: io::Result<()>| match result {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        result => result,
+    };
+    let at = |path: &str| layer.join(path.trim_start_matches('/'));
+    existing(fs::DirBuilder::new().mode(0o755).create(at(CONTROL_DIRECTORY)))?;
+    existing(fs::OpenOptions::new().write(true).create_new(true).open(at(CONTROL_PROGRAM)).map(drop))
 }
 
 fn overlay(layer: &Path, work: &Path) -> io::Result<()> {

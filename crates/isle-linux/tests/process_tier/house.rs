@@ -98,6 +98,7 @@ pub fn spec(lifetime: Lifetime) -> SandboxSpec {
         lifetime,
         volume: (lifetime == Lifetime::Named).then(|| "kept".parse().unwrap()),
         allow_downgrade: true,
+        control: false,
         child: None,
     }
 }

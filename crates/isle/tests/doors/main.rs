@@ -7,6 +7,7 @@ mod access;
 mod attach;
 mod bad_input;
 mod children;
+mod children_ctl;
 mod code;
 mod code_results;
 mod code_stateless;
