@@ -152,7 +152,8 @@ impl Place {
             | Request::Pack(_)
             | Request::Unpack(_)
             | Request::Manifest(_)
-            | Request::Prune(_) => {
+            | Request::Prune(_)
+            | Request::Control => {
                 panic!("an agent of the first generation does not know this request")
             }
             Request::Shutdown => return self.die(),
