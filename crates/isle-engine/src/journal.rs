@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use isle_store::{
-    AuditEntry, RunEnd, RunFilter, RunOutput, RunRow, SandboxChange, SandboxRow, Store, StoreError,
+    AuditEntry, RunEnd, RunFilter, RunOutput, RunRow, SandboxChange, SandboxRow, Store, StoreError, SyncRow,
     VariableRow, wall_clock_ms,
 };
 use serde_json::{Value, json};
@@ -194,6 +194,28 @@ impl Journal {
         };
         let id = sandbox.id.as_str();
         self.store.count_spawn_audited(id, change, &parent.to_string(), &audit.0).map_err(store_error)
+    }
+
+    /// Live syncs on record.
+    pub(crate) fn syncs(&self) -> Result<Vec<SyncRow>> {
+        self.store.syncs().map_err(store_error)
+    }
+
+    /// A live sync goes on; the next engine takes it up again.
+    pub(crate) fn sync_begins(&self, row: &SyncRow, audit: &Audit) -> Result<()> {
+        self.store.begin_sync(row, &audit.0).map_err(store_error)
+    }
+
+    /// A live sync was stopped.
+    pub(crate) fn sync_ends(&self, id: &str, audit: &Audit) -> Result<()> {
+        self.store.end_sync(id, &audit.0).map_err(store_error)
+    }
+
+    /// A live sync ended by itself, or cannot be taken up.
+    pub(crate) fn forget_sync(&self, id: &str) {
+        if let Err(error) = self.store.forget_sync(id) {
+            tracing::warn!(sync = id, %error, "a sync that is over could not be taken off the record");
+        }
     }
 
     /// Sandboxes that had children, and how many.

@@ -19,6 +19,7 @@ mod sandboxes;
 mod schema;
 mod spawns;
 mod store;
+mod syncs;
 mod tenants;
 mod variables;
 
@@ -29,5 +30,6 @@ pub use events::{EventCounter, EventFilter, EventRow};
 pub use quarantine::Quarantined;
 pub use rows::{RunEnd, RunFilter, RunOutput, RunRow, SandboxChange, SandboxRow};
 pub use store::Store;
+pub use syncs::SyncRow;
 pub use tenants::TokenRow;
 pub use variables::VariableRow;

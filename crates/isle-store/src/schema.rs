@@ -12,7 +12,7 @@ use crate::files;
 pub(crate) const APPLICATION_ID: i32 = 0x4953_4c45;
 
 /// Position `n` leads from version `n` to `n + 1`. Never edit one that was released; add another.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7, V8, V9];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7, V8, V9, V10];
 
 // Every index is a page more to write for each run, so there is one only where a search would be long:
 // old runs are forgotten, so those that have not ended are found by looking at all, and what one sandbox
@@ -177,6 +177,16 @@ const V9: &str = "
 CREATE TABLE spawns (
     sandbox TEXT PRIMARY KEY,
     count INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+";
+
+// What live syncs do is the engine's affair, as one value.
+const V10: &str = "
+CREATE TABLE syncs (
+    id TEXT PRIMARY KEY,
+    sandbox_id TEXT NOT NULL,
+    definition TEXT NOT NULL,
+    started_at_ms INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 ";
 

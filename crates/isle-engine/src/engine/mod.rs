@@ -334,6 +334,7 @@ impl Engine {
         inner.load_spawns()?;
         inner.recover().await?;
         inner.end_orphans().await;
+        inner.resume_syncs()?;
         inner.keep_house();
         inner.sweep_regularly();
         inner.warm_up();

@@ -83,7 +83,7 @@ impl Operation for SyncStart {
             failpoint(Point::SyncStarted)?;
             let detail = json!({ "sync": shape.sync, "host_path": shape.host_path, "path": shape.path });
             let audit = Audit::files(&context, Self::NAME, &sandbox, detail);
-            engine.inner.journal.audit(&audit).map_err(|error| error.unrecorded("the sync was started"))
+            engine.inner.journal.sync_begins(&job.row()?, &audit)
         };
         if let Err(error) = started.await {
             // What could not be recorded does not go on unseen.
@@ -120,7 +120,11 @@ impl Operation for SyncStop {
             "sync": shape.sync, "files": shape.files_sent, "bytes": shape.bytes_sent, "removed": shape.removed,
         });
         let audit = Audit::files(&context, Self::NAME, &sandbox, detail);
-        engine.inner.journal.audit(&audit).map_err(|error| error.unrecorded("the sync was stopped"))?;
+        engine
+            .inner
+            .journal
+            .sync_ends(&shape.sync, &audit)
+            .map_err(|error| error.unrecorded("the sync was stopped"))?;
         Ok(shape)
     }
 }

@@ -3,6 +3,7 @@
 //! the sandbox is left alone. A sync belongs to one incarnation of its sandbox and ends with it.
 
 mod follow;
+mod resume;
 mod round;
 
 use std::sync::{Arc, Mutex};
@@ -88,6 +89,7 @@ pub(crate) struct SyncJob {
     path: GuestPath,
     user: GuestUser,
     host: HostPlace,
+    selection: Selection,
     poll: bool,
     started_ms: i64,
     progress: Mutex<Progress>,
@@ -175,21 +177,40 @@ pub(crate) struct SyncPlan {
 impl Inner {
     /// Starts a sync and waits for its first full copy, at most as long as calls wait.
     pub(crate) async fn start_sync(self: &Arc<Self>, plan: SyncPlan) -> Result<Arc<SyncJob>> {
+        let mut random = [0u8; 4];
+        getrandom::fill(&mut random).map_err(Error::internal)?;
+        let letters: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let (job, first) = self.begin_sync(format!("sync-{letters}"), isle_store::wall_clock_ms(), plan)?;
+        match tokio::time::timeout(self.config.wait.0, first).await {
+            Ok(Ok(Ok(()))) | Err(_) => Ok(job),
+            Ok(Ok(Err(error))) => {
+                lock(&self.syncs.all).retain(|other| other.id != job.id);
+                Err(error)
+            }
+            Ok(Err(_)) => Err(Error::internal("the sync ended before its first copy")),
+        }
+    }
+
+    /// Begins to follow; what comes back says when there is a whole copy.
+    fn begin_sync(
+        self: &Arc<Self>,
+        id: String,
+        started_ms: i64,
+        plan: SyncPlan,
+    ) -> Result<(Arc<SyncJob>, oneshot::Receiver<Result<()>>)> {
         let selector = Selector::new(&plan.selection).map_err(|error| {
             Error::new(Code::InvalidArgument, error.to_string())
                 .next("write patterns as in a .gitignore file")
         })?;
-        let mut random = [0u8; 4];
-        getrandom::fill(&mut random).map_err(Error::internal)?;
-        let letters: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let job = Arc::new(SyncJob {
-            id: format!("sync-{letters}"),
+            id,
             sandbox: plan.sandbox,
             path: plan.path,
             user: plan.user,
             host: plan.host,
+            selection: plan.selection,
             poll: plan.poll,
-            started_ms: isle_store::wall_clock_ms(),
+            started_ms,
             progress: Mutex::new(Progress {
                 state: SyncState::Starting,
                 rounds: 0,
@@ -211,18 +232,17 @@ impl Inner {
                 }
             };
             let begun = || tell(EventKind::SyncStarted);
-            if follow::follow(following.clone(), selector, leaving, sender, begun).await {
+            if follow::follow(following.clone(), selector, leaving.clone(), sender, begun).await {
                 tell(EventKind::SyncStopped);
             }
-        });
-        match tokio::time::timeout(self.config.wait.0, first).await {
-            Ok(Ok(Ok(()))) | Err(_) => Ok(job),
-            Ok(Ok(Err(error))) => {
-                lock(&self.syncs.all).retain(|other| other.id != job.id);
-                Err(error)
+            // One that ends with the engine goes on with the next.
+            if !leaving.is_cancelled()
+                && let Some(engine) = engine.upgrade()
+            {
+                engine.journal.forget_sync(&following.id);
             }
-            Ok(Err(_)) => Err(Error::internal("the sync ended before its first copy")),
-        }
+        });
+        Ok((job, first))
     }
 
     fn admit_sync(&self, job: &Arc<SyncJob>) -> Result<()> {

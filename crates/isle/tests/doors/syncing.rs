@@ -234,3 +234,40 @@ fn a_live_sync_ends_with_its_sandbox_and_never_brings_it_back() {
         assert_eq!(error["code"], code, "{bad}: {error}");
     }
 }
+
+#[test]
+fn a_live_sync_is_taken_up_again_by_the_next_daemon_and_a_stopped_one_is_not() {
+    let (mut daemon, root) = with_root(&[]);
+    std::fs::write(root.path().join("a"), "1").unwrap();
+    let host = root.path().to_str().unwrap().to_owned();
+    daemon.shell("box", "true");
+    let start = |daemon: &TestDaemon, path: &str| {
+        let body = json!({"sandbox": "box", "host_path": host, "path": path, "exclude": ["*.tmp"]});
+        daemon.post("/v1/syncs", body)["sync"].as_str().unwrap().to_owned()
+    };
+    let (kept, stopped) = (start(&daemon, "kept"), start(&daemon, "stopped"));
+    daemon.http("DELETE", &format!("/v1/syncs/{stopped}"), None);
+    for orderly in [false, true] {
+        if orderly {
+            daemon.terminate();
+        } else {
+            daemon.kill();
+        }
+        let text = if orderly { "after an orderly end" } else { "after a crash" };
+        std::fs::write(root.path().join("a"), text).unwrap();
+        std::fs::write(root.path().join("b.tmp"), text).unwrap();
+        daemon.launch();
+        settled(&daemon, "box", "cat kept/a", text);
+        let syncs = daemon.get("/v1/syncs");
+        assert_eq!(syncs["syncs"].as_array().unwrap().len(), 1, "{syncs}");
+        assert_eq!(syncs["syncs"][0]["sync"], kept.as_str(), "{syncs}");
+    }
+    std::fs::write(root.path().join("a"), "while it runs").unwrap();
+    settled(&daemon, "box", "cat kept/a", "while it runs");
+    assert_eq!(daemon.shell("box", "ls kept; cat stopped/a"), "a\n1", "excluded and stopped stay so");
+    // A directory that is no longer among the roots is not followed any more.
+    daemon.kill();
+    let elsewhere = tempfile::tempdir().unwrap();
+    daemon.try_launch_with(&[("ISLE_HOST_ROOTS", elsewhere.path().to_str().unwrap())]).unwrap();
+    assert_eq!(daemon.get("/v1/syncs")["syncs"], json!([]));
+}
