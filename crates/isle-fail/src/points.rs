@@ -134,6 +134,10 @@ points! {
     ChildEnded "child.ended" Fail Everywhere;
     SpawnCountReset "child.count_reset" Die Everywhere;
 
+    // Data handed from one sandbox to another.
+    BridgeWritten "bridge.written" Fail Everywhere;
+    BridgeAudited "bridge.audited" Die Everywhere;
+
     // Removing a sandbox: the backend's steps.
     NativeEnded "native.ended" Fail Everywhere;
     NativeLeaseReturned "native.lease_returned" Fail Everywhere;

@@ -13,7 +13,7 @@ mod lifecycle;
 mod sync;
 mod token;
 
-pub(crate) use children::{ChildrenArguments, SpawnArguments};
+pub(crate) use children::{BridgeArguments, ChildrenArguments, SpawnArguments};
 pub(crate) use events::EventsArguments;
 pub(crate) use file::{FileArguments, FileCommand};
 pub(crate) use job::{
@@ -136,6 +136,8 @@ pub(crate) enum Command {
     Spawn(SpawnArguments),
     /// List children and grandchildren of a sandbox, or destroy them
     Children(ChildrenArguments),
+    /// Hand JSON to a sandbox: a value, or a file or variable of another one
+    Bridge(BridgeArguments),
     /// List sandboxes
     Ls,
     /// Show a sandbox, or the daemon and everything in it

@@ -234,8 +234,8 @@ async fn relay(engine: Weak<Inner>, sandbox: &Weak<Sandbox>) -> Result<()> {
                 };
                 let Some(cancelled) = open.get(&connection).cloned() else { continue };
                 let (answers, context) = (answers.clone(), context(cancelled));
-                let tasks = engine.tasks.clone();
-                tasks.spawn(async move {
+                // What it changes is done in tasks that a stopping engine waits for; for the answer it does not.
+                tokio::spawn(async move {
                     let line = engine.control(&sandbox, &context, &line).await;
                     let line = ControlLine { connection, line: line.into() };
                     answers.send(ControlAnswer::Line(line)).await.ok();

@@ -14,6 +14,7 @@ use crate::backend::{ChildOf, Lifetime, Limits, SandboxSpec, Tier};
 use crate::context::CallContext;
 use crate::engine::Inner;
 use crate::error::{Code, Error, Result};
+use crate::events::EventKind;
 use crate::journal::Actor;
 use crate::sandbox::{Birth, Origin, Sandbox, SandboxState, StoredSpec, Terms};
 use crate::values::{Address, ByteSize, SandboxId, SandboxName, Span};
@@ -110,6 +111,7 @@ impl Inner {
                 None => inner.spawn_numbered(&actor, &parent, &planned).await?,
             };
             inner.end_in_time(&child);
+            inner.tell_sandbox(EventKind::SandboxCreated, &child, &format!("a child of {}", parent.name));
             Ok(child)
         });
         spawning.await.map_err(|error| Error::internal(format!("spawning the child failed: {error}")))?

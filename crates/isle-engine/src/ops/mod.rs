@@ -16,6 +16,7 @@ use crate::values::reading::take_refused;
 
 mod audit;
 mod audit_verify;
+mod bridge;
 pub(crate) mod children;
 mod contexts;
 mod copy_in;
@@ -279,6 +280,7 @@ fn standard() -> Vec<Entry> {
         Entry::of::<children::Children>(),
         Entry::of::<children::DestroyChild>(),
         Entry::of::<children::ResetSpawnCount>(),
+        Entry::of::<bridge::Bridge>(),
         Entry::of::<jobs::StartJob>(),
         Entry::of::<jobs::ListJobs>(),
         Entry::of::<jobs::WriteJob>(),

@@ -301,7 +301,8 @@ fn is_kept(
     restricted: bool,
     in_context: bool,
 ) -> Result<bool> {
-    let asked_by_call = matches!(plan.place, Place::Named { .. }) && matches!(plan.patience, Patience::GoOn);
+    let asked_by_call = matches!(plan.place, Place::Named { .. } | Place::Exactly { .. })
+        && matches!(plan.patience, Patience::GoOn);
     // A shell starts as quickly as it could be woken.
     let gains = in_context || language != Language::Shell;
     Ok(asked_by_call && gains && !restricted && sandbox.agent()?.keeps_interpreters())

@@ -1,4 +1,4 @@
-//! The shape of the commands about children: `spawn` and `children`.
+//! The shape of the commands about children: `spawn`, `children` and `bridge`.
 
 use clap::Args;
 
@@ -35,4 +35,31 @@ pub(crate) struct ChildrenArguments {
     /// Let the sandbox spawn as if it never had
     #[arg(long)]
     pub(crate) reset_count: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BridgeArguments {
+    /// The sandbox that gets it
+    pub(crate) name: String,
+    /// The data, as JSON
+    #[arg(conflicts_with_all = ["from", "file", "variable", "context"])]
+    pub(crate) value: Option<String>,
+    /// What it is called there
+    #[arg(long = "as", value_name = "NAME")]
+    pub(crate) called: Option<String>,
+    /// The sandbox that has it
+    #[arg(long, value_name = "SANDBOX")]
+    pub(crate) from: Option<String>,
+    /// A file there that holds JSON
+    #[arg(long, value_name = "PATH")]
+    pub(crate) file: Option<String>,
+    /// A variable there, in a context
+    #[arg(long)]
+    pub(crate) variable: Option<String>,
+    /// The context of the variable
+    #[arg(long)]
+    pub(crate) context: Option<String>,
+    /// The only context that gets it as a variable
+    #[arg(long, value_name = "CONTEXT")]
+    pub(crate) to_context: Option<String>,
 }

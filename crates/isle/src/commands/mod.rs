@@ -3,6 +3,7 @@
 mod attach;
 mod audit;
 mod batch;
+mod bridge;
 mod call;
 mod children;
 mod code;
@@ -123,6 +124,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Job(arguments) => block_on(job::job(context, arguments)),
         Command::Attach(arguments) => block_on(attach::attach(context, arguments)),
         Command::Spawn(arguments) => block_on(spawn::spawn(context, arguments)),
+        Command::Bridge(arguments) => block_on(bridge::bridge(context, arguments)),
         Command::Children(arguments) => block_on(children::children(context, arguments)),
         Command::Ls => block_on(ls::ls(context)),
         Command::Status(arguments) => block_on(status::status(context, arguments)),

@@ -6,6 +6,7 @@
 mod access;
 mod attach;
 mod bad_input;
+mod bridge;
 mod children;
 mod children_ctl;
 mod code;

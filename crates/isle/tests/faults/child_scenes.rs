@@ -86,3 +86,17 @@ pub(crate) const RESET_COUNT: Scene = Scene {
     last: Point::SpawnCountReset,
     keeps: &[],
 };
+
+pub(crate) const BRIDGE: Scene = Scene {
+    name: "hand data over",
+    prepare: |ground| drop(ground.daemon.shell("kin", "mkdir isle_data; echo old > isle_data/data.json")),
+    act: |ground| ground.ask("POST /v1/sandboxes/kin/bridge", Some(&json!({"value": {"new": true}}))),
+    settle: |_| {},
+    check: |ground, told| {
+        let found = ground.daemon.shell("kin", "cat isle_data/data.json");
+        let new = found == "{\"new\":true}";
+        assert!(new || (found == "old\n" && !matches!(told, Told::Done(_))), "{found}");
+    },
+    last: Point::BridgeAudited,
+    keeps: &[],
+};

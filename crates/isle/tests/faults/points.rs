@@ -216,3 +216,8 @@ fn a_fault_at_any_point_of_the_end_of_a_child_leaves_it_whole_or_gone() {
     play_all(&scenes::children::DESTROY_CHILD);
     play_all(&scenes::children::RESET_COUNT);
 }
+
+#[test]
+fn a_fault_at_any_point_of_handing_data_over_leaves_the_old_or_the_new() {
+    play_all(&scenes::children::BRIDGE);
+}

@@ -61,6 +61,7 @@ pub(crate) const SCENES: &[Scene] = &[
     children::CASCADE,
     children::DESTROY_CHILD,
     children::RESET_COUNT,
+    children::BRIDGE,
 ];
 
 fn create(ground: &Ground, settings: Value) -> Told {
