@@ -82,6 +82,14 @@ impl Inner {
         tokio::spawn(end_at_last(Arc::downgrade(self), of.clone(), Duration::from_millis(left)));
     }
 
+    /// A parent is not idle while it has children.
+    pub(crate) fn hold_parent(&self, child: &Sandbox) {
+        let Some(of) = child.child_of() else { return };
+        if let Some(parent) = self.fleet.get(&of.parent).filter(|parent| parent.id == of.parent_id) {
+            child.keep_parent(parent.hold());
+        }
+    }
+
     /// At a start: children whose parent is another one by now, or dead, end, and so do those whose time
     /// is over. The others get their deadlines.
     pub(crate) async fn end_orphans(self: &Arc<Self>) {
@@ -93,6 +101,7 @@ impl Inner {
                 .is_some_and(|parent| parent.id == of.parent_id && parent.state() == SandboxState::Running);
             let why = match (has_parent, of.expires_at_ms > wall_clock_ms()) {
                 (true, true) => {
+                    self.hold_parent(&child);
                     self.end_in_time(&child);
                     continue;
                 }

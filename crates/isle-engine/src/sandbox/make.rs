@@ -368,6 +368,7 @@ impl Inner {
         }
         // Only now may others use it: whatever they do in it is undone by nobody.
         sandbox.set_state(SandboxState::Running);
+        self.hold_parent(&sandbox);
         self.metrics.created(&sandbox, begun.elapsed());
         Ok(sandbox)
     }
@@ -458,6 +459,7 @@ impl Inner {
             }
         }
         self.fleet.take_out(sandbox);
+        sandbox.let_parent_go();
         failpoint(Point::DestroyForgotten)
     }
 }

@@ -115,6 +115,8 @@ pub(crate) struct Sandbox {
     forgettable: Mutex<Vec<String>>,
     running: AtomicUsize,
     last_used_ms: AtomicI64,
+    /// A child is a use of its parent.
+    parent: Mutex<Option<InUse>>,
 }
 
 impl std::fmt::Debug for Sandbox {
@@ -156,6 +158,7 @@ impl Sandbox {
             forgettable: Mutex::default(),
             running: AtomicUsize::new(0),
             last_used_ms: AtomicI64::new(created_at_ms),
+            parent: Mutex::default(),
         }
     }
 
@@ -262,6 +265,16 @@ impl Sandbox {
     pub(crate) fn is_usable(&self) -> bool {
         self.state() == SandboxState::Running
             && !(self.drifted() && self.running() == 0 && !self.lease.is_paused())
+    }
+
+    /// Its parent is in use for as long as it lives.
+    pub(crate) fn keep_parent(&self, parent: InUse) {
+        crate::lock(&self.parent).replace(parent);
+    }
+
+    /// No longer.
+    pub(crate) fn let_parent_go(&self) {
+        crate::lock(&self.parent).take();
     }
 
     /// It counts as used for as long as somebody holds this.

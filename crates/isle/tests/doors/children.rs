@@ -316,3 +316,24 @@ fn children_may_not_be_made_anew() {
     assert_eq!(error["code"], "ALREADY_EXISTS", "nor with other settings: {error}");
     assert_eq!(daemon.shell("child", "cat file"), "here\n");
 }
+
+#[test]
+fn a_sandbox_with_children_is_not_idle() {
+    let mut daemon = daemon("box = {}");
+    daemon.post("/v1/sandboxes", json!({"sandbox": "box", "idle": "10m", "ttl": "20m"}));
+    let idle = |daemon: &TestDaemon| {
+        let listed = daemon.get("/v1/sandboxes");
+        let all = listed["sandboxes"].as_array().unwrap().clone();
+        all.into_iter().find(|one| one["name"] == "box").unwrap()["idle_expires_at"].clone()
+    };
+    assert!(idle(&daemon).is_string());
+    spawn(&daemon, "box", json!({"name": "child"}));
+    assert!(idle(&daemon).is_null(), "a child is a use of its parent");
+    daemon.kill();
+    daemon.launch();
+    assert!(idle(&daemon).is_null(), "for the next daemon too");
+    let error = daemon.refused("POST", "/v1/sandboxes/child/extend", Some(&json!({"by": "1h"})));
+    assert_eq!(error["code"], "PERMISSION_DENIED", "a child has the time it was given: {error}");
+    daemon.succeeds(&["children", "box", "--destroy", "child"]);
+    assert!(idle(&daemon).is_string());
+}
