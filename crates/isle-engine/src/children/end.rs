@@ -13,6 +13,7 @@ use crate::backend::{ChildOf, Keep};
 use crate::context::CallContext;
 use crate::engine::Inner;
 use crate::error::{Code, Error, Result};
+use crate::events::EventKind;
 use crate::failpoint;
 use crate::journal::{Actor, Audit};
 use crate::run::Ending;
@@ -62,6 +63,7 @@ impl Inner {
         }
         let audit = Audit::lifecycle(actor, "end_child", &child, why);
         self.remove_incarnation(&child, Keep::Nothing, &audit).await?;
+        self.tell_sandbox(EventKind::ChildDestroyed, &child, why);
         failpoint(Point::ChildEnded)
     }
 

@@ -46,6 +46,7 @@ mod syncing;
 mod tenants;
 mod terminal;
 mod toolsets;
+mod top;
 mod trees;
 mod validate;
 mod watching;
