@@ -12,6 +12,7 @@ mod job;
 mod lifecycle;
 mod sync;
 mod token;
+mod top;
 
 pub(crate) use children::{BridgeArguments, ChildrenArguments, SpawnArguments};
 pub(crate) use events::EventsArguments;
@@ -26,6 +27,7 @@ pub(crate) use sync::{
     WatchArguments,
 };
 pub(crate) use token::{TokenArguments, TokenCommand};
+pub(crate) use top::TopArguments;
 
 /// Sandboxes for AI agents.
 #[derive(Debug, Parser)]
@@ -162,6 +164,8 @@ pub(crate) enum Command {
     Token(TokenArguments),
     /// List runs
     History(HistoryArguments),
+    /// Show sandboxes and what they use, live
+    Top(TopArguments),
     /// Show what happened, and with --follow what happens
     Events(EventsArguments),
     /// Show the audit log, or prove that nobody changed it

@@ -63,7 +63,7 @@ impl Inner {
         }
         let audit = Audit::lifecycle(actor, "end_child", &child, why);
         self.remove_incarnation(&child, Keep::Nothing, &audit).await?;
-        self.tell_sandbox(EventKind::SandboxDestroyed, &child, why);
+        self.tell_sandbox(EventKind::ChildDestroyed, &child, why);
         failpoint(Point::ChildEnded)
     }
 

@@ -203,7 +203,9 @@ impl Inner {
         let gate = self.fleet.gate(&address);
         let _held = gate.lock().await;
         let (child, counted) = self.put_child(parent, planned, &address)?;
-        self.bring_up(actor, child, Birth::Child(&counted)).await
+        let child = self.bring_up(actor, child, Birth::Child(&counted)).await?;
+        self.tell_sandbox(EventKind::ChildSpawned, &child, "");
+        Ok(child)
     }
 
     /// Counts, and puts the child where it is counted by the next one. It is on record before anybody can

@@ -148,10 +148,15 @@ impl Inner {
             EventKind::SandboxCreated => "was made",
             EventKind::SandboxReset => "was reset",
             EventKind::SandboxLost => "died",
+            EventKind::SandboxExtended => "got more time",
+            EventKind::SandboxExpired => "came to its end",
+            EventKind::ChildSpawned => "was spawned",
             _ => "was removed",
         };
         match kind {
-            EventKind::SandboxDestroyed => self.metrics.became(sandbox, Fate::Destroyed),
+            EventKind::SandboxDestroyed | EventKind::SandboxExpired | EventKind::ChildDestroyed => {
+                self.metrics.became(sandbox, Fate::Destroyed)
+            }
             EventKind::SandboxLost => self.metrics.became(sandbox, Fate::Lost),
             _ => {}
         }
@@ -166,6 +171,7 @@ impl Inner {
             "backend": sandbox.backend.name(),
             "lifetime": lifetime,
             "what": what,
+            "parent": sandbox.child_of().map(|child| child.parent.name.as_str()),
         });
         let message = match what {
             "" => format!("the sandbox {} {verb}", sandbox.name),

@@ -47,6 +47,14 @@ pub enum EventKind {
     SandboxDestroyed,
     /// It died.
     SandboxLost,
+    /// Its time was up, or nobody used it for long enough, and it was removed.
+    SandboxExpired,
+    /// It got more time.
+    SandboxExtended,
+    /// A sandbox made another one.
+    ChildSpawned,
+    /// That one was removed, by request or with its parent.
+    ChildDestroyed,
     /// Packages were installed.
     PackageInstalled,
     /// Somebody works in a sandbox interactively.
@@ -61,7 +69,7 @@ pub enum EventKind {
 
 impl EventKind {
     /// All of them, in the order they are shown.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 26] = [
         Self::RunStarted,
         Self::RunCompleted,
         Self::RunFailed,
@@ -79,6 +87,10 @@ impl EventKind {
         Self::SandboxReset,
         Self::SandboxDestroyed,
         Self::SandboxLost,
+        Self::SandboxExpired,
+        Self::SandboxExtended,
+        Self::ChildSpawned,
+        Self::ChildDestroyed,
         Self::PackageInstalled,
         Self::SessionOpened,
         Self::SessionClosed,
@@ -107,6 +119,10 @@ impl EventKind {
             Self::SandboxReset => "sandbox_reset",
             Self::SandboxDestroyed => "sandbox_destroyed",
             Self::SandboxLost => "sandbox_lost",
+            Self::SandboxExpired => "sandbox_expired",
+            Self::SandboxExtended => "sandbox_extended",
+            Self::ChildSpawned => "child_spawned",
+            Self::ChildDestroyed => "child_destroyed",
             Self::PackageInstalled => "package_installed",
             Self::SessionOpened => "session_opened",
             Self::SessionClosed => "session_closed",

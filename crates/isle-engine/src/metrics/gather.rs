@@ -175,6 +175,11 @@ impl Inner {
                 fate(Fate::Failed),
             ),
             counter("isle_sandboxes_destroyed_total", "Sandboxes that were removed.", fate(Fate::Destroyed)),
+            counter(
+                "isle_sweeps_total",
+                "Looks for sandboxes whose time is up.",
+                vec![one(Labels::new(), number(self.sweeper.counts().passes))],
+            ),
             counter("isle_sandboxes_lost_total", "Sandboxes that died.", fate(Fate::Lost)),
             counter(
                 "isle_limits_hit_total",

@@ -49,7 +49,11 @@ impl Inner {
             };
             let audit = Audit::lifecycle(&actor, "destroy_sandbox", &sandbox, how);
             inner.remove_incarnation(&sandbox, keep, &audit).await?;
-            inner.tell_sandbox(EventKind::SandboxDestroyed, &sandbox, how);
+            let kind = match sandbox.child_of() {
+                Some(_) => EventKind::ChildDestroyed,
+                None => EventKind::SandboxDestroyed,
+            };
+            inner.tell_sandbox(kind, &sandbox, how);
             Ok(())
         });
         ending.await.map_err(|error| Error::internal(format!("destroying the sandbox failed: {error}")))?

@@ -38,6 +38,7 @@ mod status;
 mod stop;
 mod sync;
 mod token;
+mod top;
 mod trees;
 mod r#try;
 mod validate;
@@ -138,6 +139,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Kill(arguments) => block_on(kill::kill(context, arguments)),
         Command::Token(arguments) => block_on(token::token(context, arguments)),
         Command::History(arguments) => block_on(history::history(context, arguments)),
+        Command::Top(arguments) => block_on(top::top(context, arguments)),
         Command::Events(arguments) => block_on(events::events(context, arguments)),
         Command::Audit(arguments) => block_on(audit::audit(context, arguments)),
         Command::Serve(arguments) => serve::serve(context, arguments),

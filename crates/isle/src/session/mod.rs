@@ -14,15 +14,13 @@ use isle_client::{AttachEvent, AttachReader, AttachWriter, Result};
 use isle_engine::ops::shapes::RunResult;
 
 use crate::output::{Form, print_json, say};
-use input::Stdin;
-pub(crate) use input::stdin_is_wanted;
+pub(crate) use input::{Stdin, stdin_is_wanted};
 use leave::{LeaveKeys, Typed};
 
 pub(crate) use outcome::{code_of, exit_code_of_error, report};
-use signals::{Arrived, Signals};
+pub(crate) use signals::{Arrived, Signals, asks_to_end};
 use sink::{Channel, Sink};
-use terminal::RawTerminal;
-pub(crate) use terminal::window;
+pub(crate) use terminal::{RawTerminal, window};
 
 /// What passes through besides output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,9 +102,9 @@ impl Session {
                             self.writer.resize(size).await.ok();
                         }
                     }
-                    Arrived::Signal(signal) if looks_on && signals::asks_to_end(signal) => return Ok(Ended::Left),
+                    Arrived::Signal(signal) if looks_on && asks_to_end(signal) => return Ok(Ended::Left),
                     // The second Ctrl-C means now: letting go of the connection ends the whole tree.
-                    Arrived::Signal(signal) if signals::asks_to_end(signal) && passed_on.contains(&signal) => {
+                    Arrived::Signal(signal) if asks_to_end(signal) && passed_on.contains(&signal) => {
                         return Ok(Ended::Abandoned(u8::try_from(128 + signal).unwrap_or(255)));
                     }
                     Arrived::Signal(signal) => {

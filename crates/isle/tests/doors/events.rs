@@ -241,3 +241,34 @@ fn a_tenant_hears_of_its_own_events_only() {
         assert_eq!(one.ask("GET", path, None).code(), "FORBIDDEN", "{path}");
     }
 }
+
+#[test]
+fn deadlines_and_children_are_told_once() {
+    let daemon = TestDaemon::start_with(&[
+        ("ISLE_SPAWN_POLICIES", "parent = {}"),
+        ("ISLE_DISK", "16M"),
+        ("ISLE_SWEEP_INTERVAL", "100ms"),
+    ]);
+    daemon.post("/v1/sandboxes", json!({"sandbox": "brief", "ttl": "1s"}));
+    daemon.post("/v1/sandboxes/brief/extend", json!({"by": "1s"}));
+    daemon.shell("parent", "true");
+    for name in ["one", "two"] {
+        daemon.post("/v1/sandboxes/parent/children", json!({"name": name}));
+    }
+    let gone = daemon.http("DELETE", "/v1/children/one", None);
+    assert_eq!(gone.status, 200, "{}", gone.text());
+    daemon.http("DELETE", "/v1/sandboxes/parent", None);
+    let family = told(&daemon, "kind=child_spawned&kind=child_destroyed");
+    let told_of = |name: &str| -> Vec<&str> {
+        let own =
+            family.iter().filter(|event| event["sandbox"] == name && event["data"]["parent"] == "parent");
+        own.map(|event| event["kind"].as_str().unwrap()).collect()
+    };
+    for name in ["one", "two"] {
+        assert_eq!(told_of(name), ["child_spawned", "child_destroyed"], "{family:?}");
+    }
+    until("the end of its time is told", || {
+        let life = told(&daemon, "sandbox=brief");
+        kinds(&life) == ["sandbox_created", "sandbox_extended", "sandbox_expired"]
+    });
+}

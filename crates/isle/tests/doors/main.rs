@@ -47,6 +47,7 @@ mod syncing;
 mod tenants;
 mod terminal;
 mod toolsets;
+mod top;
 mod trees;
 mod validate;
 mod watching;

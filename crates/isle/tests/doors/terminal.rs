@@ -52,6 +52,12 @@ impl Terminal {
         (child, watch)
     }
 
+    /// How it handles what is typed, and what it does on its own.
+    pub(crate) fn modes(&self) -> (u64, u64) {
+        let modes = tcgetattr(&self.slave).unwrap();
+        (modes.local_modes.bits().into(), modes.input_modes.bits().into())
+    }
+
     pub(crate) fn type_keys(&mut self, keys: &str) {
         self.master.write_all(keys.as_bytes()).unwrap();
     }

@@ -1,0 +1,348 @@
+//! How it looks: columns, the order of rows, and as much of them as the window holds.
+
+use std::cmp::Ordering;
+
+use isle_client::Result;
+use isle_engine::{Code, Error};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use super::keys::Key;
+use super::look::{Picture, Row};
+use crate::output::{Paint, Table, escaped, human_bytes};
+
+/// A column one can sort by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Column {
+    Name,
+    State,
+    Tier,
+    Cpu,
+    Memory,
+    Pids,
+    Disk,
+    Running,
+    Runs,
+    Uptime,
+    Left,
+}
+
+impl Column {
+    const ALL: [Self; 11] = [
+        Self::Name,
+        Self::State,
+        Self::Tier,
+        Self::Cpu,
+        Self::Memory,
+        Self::Pids,
+        Self::Disk,
+        Self::Running,
+        Self::Runs,
+        Self::Uptime,
+        Self::Left,
+    ];
+
+    fn heading(self) -> &'static str {
+        match self {
+            Self::Name => "SANDBOX",
+            Self::State => "STATE",
+            Self::Tier => "TIER",
+            Self::Cpu => "CPU%",
+            Self::Memory => "MEMORY",
+            Self::Pids => "PIDS",
+            Self::Disk => "DISK",
+            Self::Running => "RUNNING",
+            Self::Runs => "RUNS",
+            Self::Uptime => "UP",
+            Self::Left => "LEFT",
+        }
+    }
+
+    /// Whether larger is more interesting: then it comes first.
+    fn descends(self) -> bool {
+        !matches!(self, Self::Name | Self::State | Self::Tier | Self::Left)
+    }
+
+    fn cell(self, row: &Row) -> String {
+        let unknown = || "-".to_owned();
+        match self {
+            Self::Name => row.name.clone(),
+            Self::State => row.state.clone(),
+            Self::Tier => row.tier.clone(),
+            Self::Cpu => row.cpu_percent.map_or_else(unknown, |percent| format!("{percent:.1}")),
+            Self::Memory => of(row.memory, row.memory_limit),
+            Self::Pids => match (row.pids, row.pids_limit) {
+                (Some(pids), Some(limit)) => format!("{pids}/{limit}"),
+                (Some(pids), None) => pids.to_string(),
+                (None, _) => unknown(),
+            },
+            Self::Disk => of(row.disk, row.disk_limit),
+            Self::Running => row.running.to_string(),
+            Self::Runs => row.runs.to_string(),
+            Self::Uptime => span(row.uptime_seconds),
+            Self::Left => row.left_seconds.map_or_else(unknown, span),
+        }
+    }
+
+    fn compare(self, one: &Row, other: &Row) -> Ordering {
+        match self {
+            Self::Name => Ordering::Equal,
+            Self::State => one.state.cmp(&other.state),
+            Self::Tier => one.tier.cmp(&other.tier),
+            Self::Cpu => one.cpu_percent.unwrap_or(-1.0).total_cmp(&other.cpu_percent.unwrap_or(-1.0)),
+            Self::Memory => one.memory.cmp(&other.memory),
+            Self::Pids => one.pids.cmp(&other.pids),
+            Self::Disk => one.disk.cmp(&other.disk),
+            Self::Running => one.running.cmp(&other.running),
+            Self::Runs => one.runs.cmp(&other.runs),
+            Self::Uptime => one.uptime_seconds.cmp(&other.uptime_seconds),
+            // Those without an end come last.
+            Self::Left => one.left_seconds.unwrap_or(u64::MAX).cmp(&other.left_seconds.unwrap_or(u64::MAX)),
+        }
+    }
+}
+
+fn of(used: Option<u64>, limit: Option<u64>) -> String {
+    match (used, limit) {
+        (Some(used), Some(limit)) => format!("{}/{}", short(used), short(limit)),
+        (Some(used), None) => short(used),
+        (None, _) => "-".to_owned(),
+    }
+}
+
+/// Bytes in few letters: `1.5G`.
+fn short(bytes: u64) -> String {
+    let text = human_bytes(bytes);
+    match text.split_once(' ') {
+        Some((number, "B")) => number.to_owned(),
+        Some((number, unit)) => {
+            format!("{}{}", number.strip_suffix(".0").unwrap_or(number), unit.chars().next().unwrap_or(' '))
+        }
+        None => text,
+    }
+}
+
+/// Seconds in few letters: `5m03s`.
+fn span(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{}h{:02}m", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{}d{:02}h", seconds / 86_400, seconds % 86_400 / 3600),
+    }
+}
+
+/// What somebody looks at, and in which order.
+#[derive(Debug)]
+pub(super) struct View {
+    column: Column,
+    reversed: bool,
+    /// Rows above the window.
+    skipped: usize,
+    /// Rows the window held last.
+    page: usize,
+}
+
+impl View {
+    pub(super) fn sorted_by(name: &str) -> Result<Self> {
+        let wanted = name.to_ascii_lowercase();
+        let column = Column::ALL
+            .into_iter()
+            .find(|column| column.heading().trim_end_matches('%').to_ascii_lowercase() == wanted)
+            .ok_or_else(|| {
+                Error::new(Code::InvalidArgument, format!("there is no column {name:?} to sort by"))
+                    .detail("columns", Column::ALL.map(|column| column.heading().to_ascii_lowercase()))
+                    .next("choose one of those in `details`, such as cpu or memory")
+            })?;
+        Ok(Self { column, reversed: false, skipped: 0, page: 1 })
+    }
+
+    /// What a key does.
+    pub(super) fn press(&mut self, key: Key, rows: usize) {
+        let at = Column::ALL.iter().position(|column| *column == self.column).unwrap_or(0);
+        let columns = Column::ALL.len();
+        match key {
+            Key::Leave => {}
+            Key::NextColumn => self.column = Column::ALL[(at + 1) % columns],
+            Key::PreviousColumn => self.column = Column::ALL[(at + columns - 1) % columns],
+            Key::Reverse => self.reversed = !self.reversed,
+            Key::Up => self.skipped = self.skipped.saturating_sub(1),
+            Key::Down => self.skipped += 1,
+            Key::PageUp => self.skipped = self.skipped.saturating_sub(self.page),
+            Key::PageDown => self.skipped += self.page,
+            Key::Home => self.skipped = 0,
+            Key::End => self.skipped = rows,
+        }
+    }
+
+    fn sorted<'a>(&self, rows: &'a [Row]) -> Vec<&'a Row> {
+        let mut rows: Vec<&Row> = rows.iter().collect();
+        rows.sort_by(|one, other| {
+            let order = self.column.compare(one, other);
+            let order = if self.column.descends() != self.reversed { order.reverse() } else { order };
+            order.then_with(|| {
+                let by_name = one.name.cmp(&other.name);
+                if self.column == Column::Name && self.reversed { by_name.reverse() } else { by_name }
+            })
+        });
+        rows
+    }
+
+    /// One picture without a screen.
+    pub(super) fn plain(&self, picture: Picture) -> String {
+        let mut table = Table::new(&Column::ALL.map(Column::heading));
+        for row in self.sorted(&picture.rows) {
+            table.row(Column::ALL.map(|column| column.cell(row)));
+        }
+        if table.is_empty() { "No sandboxes.\n".to_owned() } else { table.render(Paint::for_stdout()) }
+    }
+
+    /// A whole screen of so many lines and columns.
+    pub(super) fn screen(&mut self, picture: &Picture, lines: usize, columns: usize) -> String {
+        let rows = self.sorted(&picture.rows);
+        // The line above, the headings, the line below.
+        self.page = lines.saturating_sub(3).max(1);
+        self.skipped = self.skipped.min(rows.len().saturating_sub(self.page));
+        let cells: Vec<[String; 11]> = rows
+            .iter()
+            .skip(self.skipped)
+            .take(self.page)
+            .map(|row| Column::ALL.map(|column| escaped(&column.cell(row))))
+            .collect();
+        let headings = Column::ALL.map(|column| {
+            let mark = if column == self.column { if self.reversed { "↑" } else { "↓" } } else { "" };
+            format!("{}{mark}", column.heading())
+        });
+        let width = |index: usize| {
+            let widest = cells.iter().map(|row| row[index].width()).max().unwrap_or(0);
+            widest.max(headings[index].width())
+        };
+        let widths: Vec<usize> = (0..headings.len()).map(width).collect();
+        let line = |row: &[String; 11]| {
+            let mut text = String::new();
+            for (cell, width) in row.iter().zip(&widths) {
+                text.push_str(cell);
+                text.push_str(&" ".repeat(width + 2 - cell.width()));
+            }
+            text
+        };
+        let mut screen = String::from("\u{1b}[H");
+        let mut put = |text: &str, inverse: bool, last: bool| {
+            let text = fit(text, columns);
+            if inverse {
+                // To the edge, so that the line is a bar.
+                let rest = " ".repeat(columns.saturating_sub(text.width()));
+                screen.push_str(&format!("\u{1b}[7m{text}{rest}\u{1b}[0m\u{1b}[K"));
+            } else {
+                screen.push_str(&format!("{text}\u{1b}[K"));
+            }
+            if !last {
+                screen.push_str("\r\n");
+            }
+        };
+        let shown = match picture.rows.len() < picture.total {
+            true => format!("{} of {}", picture.rows.len(), picture.total),
+            false => picture.total.to_string(),
+        };
+        let summary = format!(
+            "isle: {shown} sandboxes, {} one-shots, {} running, {} waiting, up {}",
+            picture.one_shots,
+            picture.running,
+            picture.waiting,
+            span(picture.uptime_seconds)
+        );
+        put(&summary, false, false);
+        put(&line(&headings), true, false);
+        for row in &cells {
+            put(&line(row), false, false);
+        }
+        for _ in cells.len()..self.page {
+            put("", false, false);
+        }
+        put("q leave  s or ←→ sort by another column  r reverse  ↑↓ scroll", false, true);
+        screen
+    }
+}
+
+/// As much of a text as fits.
+fn fit(text: &str, columns: usize) -> String {
+    let mut left = columns;
+    let fits = |character: &char| {
+        let width = character.width().unwrap_or(0);
+        let has_room = width <= left;
+        left = left.saturating_sub(width);
+        has_room
+    };
+    text.trim_end().chars().take_while(fits).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn picture() -> Picture {
+        let row = |name: &str, cpu: Option<f64>, left: Option<u64>| Row {
+            name: name.into(),
+            state: "running".into(),
+            cpu_percent: cpu,
+            memory: Some(3 << 19),
+            memory_limit: Some(1 << 30),
+            left_seconds: left,
+            ..Row::default()
+        };
+        let rows = vec![row("a", None, Some(61)), row("b", Some(12.34), None), row("c", Some(99.0), Some(5))];
+        Picture { rows, total: 3, ..Picture::default() }
+    }
+
+    fn order(view: &View, picture: &Picture) -> String {
+        view.sorted(&picture.rows).iter().map(|row| row.name.as_str()).collect()
+    }
+
+    #[test]
+    fn rows_are_sorted_by_any_column_both_ways() {
+        let picture = picture();
+        let mut view = View::sorted_by("CPU").unwrap();
+        assert_eq!(order(&view, &picture), "cba");
+        view.press(Key::Reverse, 3);
+        assert_eq!(order(&view, &picture), "abc");
+        assert_eq!(order(&View::sorted_by("left").unwrap(), &picture), "cab");
+        assert_eq!(order(&View::sorted_by("sandbox").unwrap(), &picture), "abc");
+        let mut view = View::sorted_by("left").unwrap();
+        view.press(Key::NextColumn, 3);
+        assert_eq!(view.column, Column::Name);
+        assert!(View::sorted_by("colour").is_err());
+    }
+
+    #[test]
+    fn a_screen_is_never_larger_than_its_window() {
+        let picture = picture();
+        let mut view = View::sorted_by("cpu").unwrap();
+        for (lines, columns) in [(24, 120), (5, 40), (4, 10), (1, 1)] {
+            let screen = view.screen(&picture, lines, columns);
+            let plain: String = screen
+                .replace("\u{1b}[H", "")
+                .replace("\u{1b}[K", "")
+                .replace("\u{1b}[7m", "")
+                .replace("\u{1b}[0m", "");
+            assert!(!plain.contains('\u{1b}'), "{plain:?}");
+            assert!(plain.split("\r\n").all(|line| line.width() <= columns), "{columns}: {plain:?}");
+            assert!(plain.split("\r\n").count() <= lines.max(4), "{lines}: {plain:?}");
+        }
+        let screen = view.screen(&picture, 24, 120);
+        assert!(
+            screen.contains("CPU%↓") && screen.contains("99.0") && screen.contains("1.5M/1G"),
+            "{screen}"
+        );
+    }
+
+    #[test]
+    fn scrolling_stops_at_both_ends() {
+        let picture = picture();
+        let mut view = View::sorted_by("sandbox").unwrap();
+        view.press(Key::End, 3);
+        let screen = view.screen(&picture, 4, 120);
+        assert!(screen.contains("\r\nc ") && !screen.contains("\r\nb "), "{screen:?}");
+        view.press(Key::Home, 3);
+        view.press(Key::Up, 3);
+        assert!(view.screen(&picture, 4, 120).contains("\r\na "));
+    }
+}

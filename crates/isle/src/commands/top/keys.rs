@@ -1,0 +1,97 @@
+//! Keys, as terminals send them: a byte each, or a sequence that begins with an escape.
+
+/// What a key means here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Key {
+    /// Enough seen.
+    Leave,
+    /// Sort by the next column.
+    NextColumn,
+    /// Sort by the column before.
+    PreviousColumn,
+    /// Sort the other way round.
+    Reverse,
+    Up,
+    Down,
+    PageUp,
+    PageDown,
+    Home,
+    End,
+}
+
+/// Reads keys; a sequence may come in pieces.
+#[derive(Debug, Default)]
+pub(super) struct Keys {
+    sequence: Vec<u8>,
+}
+
+/// No key we know has more bytes.
+const LONGEST: usize = 8;
+
+impl Keys {
+    pub(super) fn read(&mut self, bytes: &[u8]) -> Vec<Key> {
+        bytes.iter().filter_map(|byte| self.byte(*byte)).collect()
+    }
+
+    fn byte(&mut self, byte: u8) -> Option<Key> {
+        if self.sequence.is_empty() {
+            return match byte {
+                0x1b => {
+                    self.sequence.push(byte);
+                    None
+                }
+                b'q' | b'Q' | 0x03 | 0x04 => Some(Key::Leave),
+                b's' | b'>' | b'\t' => Some(Key::NextColumn),
+                b'<' => Some(Key::PreviousColumn),
+                b'r' => Some(Key::Reverse),
+                b'k' => Some(Key::Up),
+                b'j' => Some(Key::Down),
+                b' ' => Some(Key::PageDown),
+                _ => None,
+            };
+        }
+        let is_second = self.sequence.len() == 1;
+        if is_second && byte != b'[' && byte != b'O' {
+            // An escape by itself means nothing; what follows it is a key of its own.
+            self.sequence.clear();
+            return self.byte(byte);
+        }
+        self.sequence.push(byte);
+        let ends = !is_second && (0x40..=0x7e).contains(&byte);
+        if !ends && self.sequence.len() < LONGEST {
+            return None;
+        }
+        let sequence = std::mem::take(&mut self.sequence);
+        match &sequence[2..] {
+            b"A" => Some(Key::Up),
+            b"B" => Some(Key::Down),
+            b"C" => Some(Key::NextColumn),
+            b"D" => Some(Key::PreviousColumn),
+            b"5~" => Some(Key::PageUp),
+            b"6~" => Some(Key::PageDown),
+            b"H" | b"1~" => Some(Key::Home),
+            b"F" | b"4~" => Some(Key::End),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_read_also_when_their_bytes_come_one_by_one() {
+        let mut keys = Keys::default();
+        assert_eq!(
+            keys.read(b"s\x1b[A\x1bOB\x1b[5~x\x1b[1;5Cq"),
+            [Key::NextColumn, Key::Up, Key::Down, Key::PageUp, Key::Leave]
+        );
+        for byte in b"\x1b[" {
+            assert_eq!(keys.read(&[*byte]), []);
+        }
+        assert_eq!(keys.read(b"D"), [Key::PreviousColumn]);
+        assert_eq!(keys.read(b"\x1bq"), [Key::Leave], "an escape does not swallow the next key");
+        assert_eq!(keys.read(b"\x1b[999999999q"), [Key::Leave], "nor does a sequence without an end");
+    }
+}
