@@ -148,6 +148,10 @@ impl Inner {
             EventKind::SandboxCreated => "was made",
             EventKind::SandboxReset => "was reset",
             EventKind::SandboxLost => "died",
+            EventKind::SandboxExpired => "was removed in time",
+            EventKind::SandboxExtended => "was given more time",
+            EventKind::SandboxPaused => "was paused",
+            EventKind::SandboxResumed => "goes on",
             _ => "was removed",
         };
         match kind {

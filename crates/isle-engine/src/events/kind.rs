@@ -47,6 +47,14 @@ pub enum EventKind {
     SandboxDestroyed,
     /// It died.
     SandboxLost,
+    /// Its time was up, or nobody used it; it was removed.
+    SandboxExpired,
+    /// It was given more time.
+    SandboxExtended,
+    /// Everything in it stands still.
+    SandboxPaused,
+    /// Everything in it goes on.
+    SandboxResumed,
     /// Packages were installed.
     PackageInstalled,
     /// Somebody works in a sandbox interactively.
@@ -61,7 +69,7 @@ pub enum EventKind {
 
 impl EventKind {
     /// All of them, in the order they are shown.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 26] = [
         Self::RunStarted,
         Self::RunCompleted,
         Self::RunFailed,
@@ -79,6 +87,10 @@ impl EventKind {
         Self::SandboxReset,
         Self::SandboxDestroyed,
         Self::SandboxLost,
+        Self::SandboxExpired,
+        Self::SandboxExtended,
+        Self::SandboxPaused,
+        Self::SandboxResumed,
         Self::PackageInstalled,
         Self::SessionOpened,
         Self::SessionClosed,
@@ -107,6 +119,10 @@ impl EventKind {
             Self::SandboxReset => "sandbox_reset",
             Self::SandboxDestroyed => "sandbox_destroyed",
             Self::SandboxLost => "sandbox_lost",
+            Self::SandboxExpired => "sandbox_expired",
+            Self::SandboxExtended => "sandbox_extended",
+            Self::SandboxPaused => "sandbox_paused",
+            Self::SandboxResumed => "sandbox_resumed",
             Self::PackageInstalled => "package_installed",
             Self::SessionOpened => "session_opened",
             Self::SessionClosed => "session_closed",

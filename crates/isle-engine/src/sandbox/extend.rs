@@ -12,6 +12,7 @@ use super::{Sandbox, SandboxState};
 use crate::context::CallContext;
 use crate::engine::Inner;
 use crate::error::{Code, Error, Result};
+use crate::events::EventKind;
 use crate::failpoint;
 use crate::journal::{Actor, Audit};
 use crate::ops::timestamp;
@@ -67,6 +68,7 @@ impl Inner {
             return Err(error);
         }
         sandbox.lease.touch();
+        self.tell_sandbox(EventKind::SandboxExtended, &sandbox, &what);
         Ok(sandbox)
     }
 }

@@ -13,6 +13,7 @@ use super::Sandbox;
 use super::lease::Over;
 use crate::backend::Keep;
 use crate::engine::Inner;
+use crate::events::EventKind;
 use crate::journal::{Actor, Audit};
 use crate::run::Ending;
 
@@ -136,6 +137,7 @@ impl Inner {
                     Over::Idle => &self.sweeper.idle,
                 };
                 count.fetch_add(1, Ordering::Relaxed);
+                self.tell_sandbox(EventKind::SandboxExpired, sandbox, over.as_str());
                 tracing::info!(sandbox = %sandbox.name, why = over.as_str(), "removed a sandbox");
             }
             Err(error) => {
