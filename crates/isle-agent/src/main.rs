@@ -13,6 +13,7 @@ mod fork_server;
 mod kill_order;
 mod name;
 mod output;
+mod pause;
 mod place;
 mod plain_server;
 mod ration;

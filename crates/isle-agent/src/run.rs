@@ -43,7 +43,7 @@ pub(crate) async fn exec(mut stream: Stream, agent: Shared, request: ExecRequest
     for run in &request.forget {
         agent.runs.forget(run);
     }
-    let spawned = match spawn::spawn(&request) {
+    let spawned = match agent.pause.refuse().and_then(|()| spawn::spawn(&request)) {
         Ok(spawned) => spawned,
         Err(failure) => {
             write_message(&mut stream, &ExecEvent::Failed(failure)).await?;

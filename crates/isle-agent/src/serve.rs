@@ -19,6 +19,7 @@ use tokio::task::LocalSet;
 use crate::code::{self, Interpreters};
 use crate::control::{self, Control};
 use crate::family::has_no_children;
+use crate::pause::{self, Pause};
 use crate::ration::{self, Ration};
 use crate::runs::{RunKind, Runs};
 use crate::{entrance, files, place, reap, refusals, run, steps, tree};
@@ -28,6 +29,7 @@ pub(crate) struct Agent {
     pub(crate) runs: Runs,
     pub(crate) code: Interpreters,
     pub(crate) control: Control,
+    pub(crate) pause: Pause,
     missing: Vec<(String, String)>,
 }
 
@@ -50,6 +52,7 @@ pub(crate) fn serve_forever(
             runs: Runs::default(),
             code: Interpreters::default(),
             control: Control::default(),
+            pause: Pause::default(),
             missing: preamble.missing.clone(),
         });
         tokio::task::spawn_local(reaper.run(agent.clone()));
@@ -167,6 +170,10 @@ async fn operation(mut stream: Stream, agent: Shared) -> Result<(), isle_wire::F
             write_message(&mut stream, &entrance::input(&agent, &request).await).await?
         }
         Request::Control => return control::relay(stream, agent).await,
+        Request::Pause(on) => {
+            let count = pause::set(&agent, on).await;
+            write_message(&mut stream, &Reply::Stood(count)).await?;
+        }
         Request::Shutdown => leave(agent).await,
     }
     // Everything was sent; a clean end lets the host tell it from a broken one.

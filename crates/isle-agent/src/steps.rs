@@ -61,6 +61,7 @@ async fn perform(agent: Shared, run: Rc<Run>, request: StepsRequest) {
         if run.state.borrow().killed.is_some() {
             break;
         }
+        agent.pause.off().await;
         let (stdout, stderr) = totals(&run);
         let began = Instant::now();
         let outcome = one(&agent, &run, &request.exec, number, step, deadline).await;

@@ -51,6 +51,7 @@ codes! {
     ContextNotFound "CONTEXT_NOT_FOUND" 404 false "The sandbox has no context of that name.";
     JobNotFound "JOB_NOT_FOUND" 404 false "The sandbox has, and had, no job of that name.";
     FileNotFound "FILE_NOT_FOUND" 404 false "There is no such file or directory in the sandbox.";
+    ProfileNotFound "PROFILE_NOT_FOUND" 404 false "The configuration has no profile of that name.";
     SyncNotFound "SYNC_NOT_FOUND" 404 false "There is no live sync of that name.";
     NamespaceNotFound "NAMESPACE_NOT_FOUND" 404 false "There is no namespace of that name.";
     TokenNotFound "TOKEN_NOT_FOUND" 404 false "There is no token with that id.";
@@ -66,6 +67,7 @@ codes! {
     HostPathRefused "HOST_PATH_REFUSED" 403 false "The host path is not below one of the configured host roots.";
     WatchEnded "WATCH_ENDED" 410 false "The watch of that cursor is over.";
     Expired "EXPIRED" 410 false "The time of the sandbox is up; it is being removed.";
+    Paused "PAUSED" 409 false "The sandbox is paused; nothing was started.";
     RunFinished "RUN_FINISHED" 409 false "The run has already ended.";
     JobExists "JOB_EXISTS" 409 false "A job of that name goes on in the sandbox.";
     InputClosed "INPUT_CLOSED" 409 false "The run has no standard input that could be written to.";

@@ -507,6 +507,7 @@ fn row_of(sandbox: &Sandbox, state: SandboxState) -> Result<SandboxRow> {
         backend: sandbox.backend.name().to_owned(),
         spec: sandbox.spec.clone(),
         terms: sandbox.terms,
+        profile: sandbox.profile.clone(),
     };
     let (name, kind) = match sandbox.spec.lifetime {
         Lifetime::Named => (Some(sandbox.name.to_string()), "named"),

@@ -16,6 +16,7 @@ mod journal;
 pub mod metrics;
 pub mod ops;
 mod pipeline;
+pub mod profile;
 mod run;
 pub mod sandbox;
 pub mod strict_json;

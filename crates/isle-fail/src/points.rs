@@ -122,6 +122,8 @@ points! {
 
     // Deadlines: they are moved, and use is written down by the sweeper.
     ExtendRecorded "extend.recorded" Fail Everywhere;
+    PauseRecorded "pause.recorded" Fail Everywhere;
+    PauseDone "pause.done" Die Everywhere;
     SweepUseRecorded "sweep.use_recorded" Die Everywhere;
 
     // Removing a sandbox: the engine's steps.
@@ -153,6 +155,7 @@ points! {
     NativeFound "native.found" Fail Everywhere;
     NativeHeld "native.held" Fail Everywhere;
     RecoverConnected "recover.connected" Fail Everywhere;
+    RecoverPauseTold "recover.pause_told" Die Everywhere;
     RecoverRunsTaken "recover.runs_taken" Die Everywhere;
     RecoverFailureRecorded "recover.failure_recorded" Die Everywhere;
     RecoverUndone "recover.undone" Fail Everywhere;

@@ -43,7 +43,6 @@ fn means_itself(kind: value::Kind, value: &Value) {
         Value::Text(_)
         | Value::Size(_)
         | Value::Span(_)
-        | Value::Term(_)
         | Value::Number(_)
         | Value::Count(_)
         | Value::Switch(_) => {

@@ -69,6 +69,9 @@ pub enum FailureKind {
     /// The kernel gives no more watches.
     #[n(35)]
     TooManyWatches,
+    /// The sandbox is paused: nothing is started.
+    #[n(40)]
+    Paused,
 }
 
 /// Why something failed inside the sandbox.

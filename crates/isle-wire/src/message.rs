@@ -101,6 +101,10 @@ pub enum Request {
     /// Remove what is named: see [`PruneRequest`]. Answered with [`Reply`].
     #[n(39)]
     Prune(#[n(0)] PruneRequest),
+    /// Stop every process of the sandbox and start none (`true`), or let those go on that were stopped by
+    /// it. Answered with a [`Reply`] that says how many. Since generation 3.
+    #[n(40)]
+    Pause(#[n(0)] bool),
     /// Have a control socket, and carry its lines on this stream. Answered with [`Reply`], then
     /// [`crate::ControlEvent`]s and [`crate::ControlAnswer`]s for as long as the stream lasts. A later one
     /// takes the place of an earlier one.
@@ -521,4 +525,7 @@ pub enum Reply {
     /// So many were removed.
     #[n(37)]
     Pruned(#[n(0)] u64),
+    /// So many were stopped, or go on.
+    #[n(40)]
+    Stood(#[n(0)] u64),
 }

@@ -21,7 +21,7 @@ pub(crate) use job::{
     AttachArguments, BatchArguments, JobArguments, JobCommand, JobListArguments, JobStartArguments,
     JobStopArguments, JobWriteArguments,
 };
-pub(crate) use lifecycle::{CreateArguments, ExtendArguments};
+pub(crate) use lifecycle::{CreateArguments, ExtendArguments, PauseArguments};
 pub(crate) use sync::{
     PullArguments, PushArguments, StartArguments, StopArguments, SyncArguments, SyncCommand, SyncOptions,
     WatchArguments,
@@ -126,6 +126,10 @@ pub(crate) enum Command {
     Create(CreateArguments),
     /// Give a sandbox that has a TTL more time
     Extend(ExtendArguments),
+    /// Stop everything in sandboxes until they are resumed
+    Pause(PauseArguments),
+    /// Let everything in paused sandboxes go on
+    Resume(PauseArguments),
     /// Make sandboxes anew; /workspace, variables and package caches stay
     Reset(ResetArguments),
     /// Run several commands in a named sandbox, in order, as one run

@@ -89,6 +89,7 @@ pub(crate) async fn run(stream: Stream, agent: Shared, request: CodeRequest) -> 
         Ok(None) => (Entrance::default(), None, None),
         Err(error) => (Entrance::default(), None, Some(crate::files::failure(&error, "open pipes"))),
     };
+    let failed = failed.or_else(|| agent.pause.refuse().err());
     let run = Rc::new(Run {
         id: request.exec.run.clone(),
         pid: 0,

@@ -66,11 +66,10 @@ impl Shares {
     /// told to stop needs a moment, and its children are not told before it has: at the next look. What they
     /// use meanwhile is paid back like the rest. Whether everybody stands still.
     fn stop(&mut self, seen: &[Seen]) -> bool {
-        let runs = |one: &Seen| !matches!(one.state, b'T' | b't' | b'Z' | b'X');
         // One that waits for its child inside the kernel does not see anything.
         let looks: HashSet<i32> =
-            seen.iter().filter(|one| runs(one) && one.state != b'D').map(|one| one.pid).collect();
-        for one in seen.iter().filter(|one| runs(one) && !looks.contains(&one.parent)) {
+            seen.iter().filter(|one| one.runs() && one.state != b'D').map(|one| one.pid).collect();
+        for one in seen.iter().filter(|one| one.runs() && !looks.contains(&one.parent)) {
             one.who().signal(Signal::STOP);
             if !self.stopped.contains(&one.who()) {
                 self.stopped.push(one.who());

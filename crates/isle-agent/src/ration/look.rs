@@ -11,11 +11,11 @@ use crate::place;
 
 /// A process, when somebody looked.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
-    pub(super) pid: i32,
+pub(crate) struct Seen {
+    pub(crate) pid: i32,
     /// When it began: with its number, who it is.
     pub(super) began: u64,
-    pub(super) parent: i32,
+    pub(crate) parent: i32,
     pub(super) state: u8,
     /// CPU time of its own.
     pub(super) used: Duration,
@@ -27,24 +27,29 @@ pub(super) struct Seen {
 
 /// Who a process is: its number, and when it began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Who {
-    pub(super) pid: i32,
+pub(crate) struct Who {
+    pub(crate) pid: i32,
     pub(super) began: u64,
 }
 
 impl Seen {
-    pub(super) fn who(&self) -> Who {
+    pub(crate) fn who(&self) -> Who {
         Who { pid: self.pid, began: self.began }
+    }
+
+    /// Whether it is neither stopped nor gone.
+    pub(crate) fn runs(&self) -> bool {
+        !matches!(self.state, b'T' | b't' | b'Z' | b'X')
     }
 }
 
 impl Who {
     /// Signals this process and none that has its number now: without namespaces that could be anybody's.
     /// One that is held by a descriptor keeps its number, so what is read after holding it is about it.
-    pub(super) fn signal(self, signal: Signal) {
+    pub(crate) fn signal(self, signal: Signal) {
         let Some(pid) = Pid::from_raw(self.pid) else { return };
         let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) else { return };
-        if look_at(self.pid).is_some_and(|seen| seen.began == self.began) {
+        if roughly(self.pid).is_some_and(|seen| seen.began == self.began) {
             // One that has ended meanwhile needs no signal.
             pidfd_send_signal(&held, signal).ok();
         }
@@ -54,19 +59,31 @@ impl Who {
 /// Everybody but the agent, and the supervisors it has where there are no namespaces; parents before
 /// children.
 pub(super) fn everybody() -> Vec<Seen> {
-    let pids: Vec<i32> = if place::private().is_some() {
+    in_order(pids().into_iter().filter_map(look_at).collect())
+}
+
+/// The same, with CPU times in ticks: half the work.
+pub(crate) fn everybody_roughly() -> Vec<Seen> {
+    in_order(pids().into_iter().filter_map(roughly).collect())
+}
+
+fn pids() -> Vec<i32> {
+    if place::private().is_some() {
         let supervisors = children(own_pid());
         descendants(own_pid()).into_iter().filter(|pid| !supervisors.contains(pid)).collect()
     } else {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|&pid| pid > 1).collect()
-    };
-    in_order(pids.into_iter().filter_map(look_at).collect())
+    }
 }
 
 fn look_at(pid: i32) -> Option<Seen> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    read(pid, &stat).map(|seen| Seen { used: clock(pid).unwrap_or(seen.used), ..seen })
+    roughly(pid).map(|seen| Seen { used: clock(pid).unwrap_or(seen.used), ..seen })
+}
+
+/// One process, as `stat` has it.
+pub(crate) fn roughly(pid: i32) -> Option<Seen> {
+    read(pid, &fs::read(format!("/proc/{pid}/stat")).ok()?)
 }
 
 /// From `stat`. The name comes second, in brackets, and may hold anything.

@@ -4,7 +4,7 @@
 //! the containment report says so. Where nothing runs, nothing is looked at.
 
 mod cpu;
-mod look;
+pub(crate) mod look;
 mod memory;
 
 use std::time::{Duration, Instant};
@@ -56,6 +56,11 @@ pub(crate) async fn keep(agent: Shared, ration: Ration) {
                 shares.forget();
             }
             agent.runs.begun().await;
+            continue;
+        }
+        if agent.pause.is_on() {
+            // Nobody uses anything, and nobody may be let go on.
+            agent.pause.off().await;
             continue;
         }
         let mut pause = CALM;

@@ -57,6 +57,7 @@ pub(crate) fn file_error(failure: &Failure, path: &str) -> Error {
         FailureKind::NoProcesses => no_processes(),
         FailureKind::NoMemory => no_memory(),
         FailureKind::NoGuestRoot => no_guest_root(),
+        FailureKind::Paused => paused(),
         FailureKind::NotExecutable
         | FailureKind::Other
         | FailureKind::OtherContext
@@ -65,6 +66,12 @@ pub(crate) fn file_error(failure: &Failure, path: &str) -> Error {
         }
     };
     with_facts(error, failure)
+}
+
+/// The sandbox stands still.
+pub(crate) fn paused() -> Error {
+    Error::new(Code::Paused, "the sandbox is paused; nothing was started")
+        .next("resume it first, or give exec `resume: true`")
 }
 
 /// A command that could not be started.
@@ -104,6 +111,7 @@ pub(crate) fn exec_error(failure: &Failure, program: &str) -> Error {
         FailureKind::NoProcesses => no_processes(),
         FailureKind::NoMemory => no_memory(),
         FailureKind::NoSpace => no_space(),
+        FailureKind::Paused => paused(),
         FailureKind::Escapes
         | FailureKind::NotRegular
         | FailureKind::NoSuchRun

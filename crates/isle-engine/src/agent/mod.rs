@@ -20,7 +20,7 @@ use crate::error::{Code, Error, Result};
 use crate::values::{ContextName, GuestPath, Place};
 
 pub(crate) use exec::{ExecInput, ExecSignal, forward_input};
-pub(crate) use failure::{exec_error, file_error};
+pub(crate) use failure::{exec_error, file_error, paused};
 pub(crate) use files::{FileToWrite, KeepMode};
 
 /// How long an agent may take to say who it is.
@@ -82,6 +82,21 @@ impl AgentClient {
             Reply::Failed(failure) => Err(file_error(&failure, "the run")),
             other => Err(unexpected(&other)),
         }
+    }
+
+    /// Stops everything in the sandbox, or lets it go on; returns how many processes that concerned.
+    pub(crate) async fn pause(&self, on: bool) -> Result<u64> {
+        self.needs_trees()?;
+        match self.ask(&Request::Pause(on)).await? {
+            Reply::Stood(count) => Ok(count),
+            Reply::Failed(failure) => Err(file_error(&failure, "the sandbox")),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Whether it knows how to stand still.
+    pub(crate) fn can_pause(&self) -> bool {
+        self.generation >= TREE_GENERATION
     }
 
     /// Refuses what only agents since generation 3 can do.

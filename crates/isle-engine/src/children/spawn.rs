@@ -111,7 +111,6 @@ impl Inner {
                 None => inner.spawn_numbered(&actor, &parent, &planned).await?,
             };
             inner.end_in_time(&child);
-            inner.tell_sandbox(EventKind::SandboxCreated, &child, &format!("a child of {}", parent.name));
             Ok(child)
         });
         spawning.await.map_err(|error| Error::internal(format!("spawning the child failed: {error}")))?
@@ -266,7 +265,7 @@ impl Inner {
         };
         let backend = self.backend_for(&spec)?;
         let (origin, terms) = (Origin::Explicit, Terms::default());
-        let stored = StoredSpec { origin, backend: backend.name().to_owned(), spec, terms };
+        let stored = StoredSpec { origin, backend: backend.name().to_owned(), spec, terms, profile: None };
         Ok(Arc::new(Sandbox::new(id, address.clone(), stored, backend, now)))
     }
 }

@@ -5,6 +5,7 @@ mod recover;
 mod session;
 mod shutdown;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
@@ -34,6 +35,7 @@ use crate::metrics::{Metric, Metrics};
 use crate::ops::Registry;
 use crate::ops::shapes::RunResult;
 use crate::pipeline::{Admission, Capacity, stopping};
+use crate::profile::Profile;
 use crate::run::Runs;
 pub use crate::run::{RunLimits, SecretNames};
 use crate::sandbox::{Fleet, Sandbox, Settings, Sweeper, offers};
@@ -78,6 +80,8 @@ pub struct EngineConfig {
     pub spawn_policies: SpawnPolicies,
     /// How long named sandboxes live.
     pub deadlines: Deadlines,
+    /// Settings of sandboxes under a name.
+    pub profiles: BTreeMap<String, Profile>,
 }
 
 /// How long named sandboxes live. `None` is without an end.
@@ -125,6 +129,7 @@ impl Default for EngineConfig {
             host_roots: Vec::new(),
             deadlines: Deadlines::default(),
             spawn_policies: SpawnPolicies::default(),
+            profiles: BTreeMap::new(),
         }
     }
 }

@@ -231,6 +231,7 @@ impl Inner {
         };
         if let Some((sandbox, anchor)) = reached {
             self.note_drift(&sandbox)?;
+            self.restore_pause(&sandbox).await;
             if row.state == SandboxState::Creating.as_str() {
                 let audit =
                     Audit::lifecycle(&Actor::engine(), "adopt_sandbox", &sandbox, "its record was too old");
@@ -310,8 +311,8 @@ impl Inner {
             return None;
         }
         // How long it was to live is not in the backend's record.
-        let terms = Terms::default();
-        let stored = StoredSpec { origin: Origin::Explicit, backend: backend.name().to_owned(), spec, terms };
+        let (origin, terms, profile) = (Origin::Explicit, Terms::default(), None);
+        let stored = StoredSpec { origin, backend: backend.name().to_owned(), spec, terms, profile };
         let incarnation = || {
             let (id, name) = (id.clone(), name.clone());
             // A volume is called as its sandbox is, namespace included.

@@ -162,7 +162,7 @@ fn place(target: Target, allow_downgrade: bool) -> Place {
         Target::Named(name) => {
             let allow_downgrade = allow_downgrade.then_some(true);
             let settings = Settings { allow_downgrade, ..Settings::default() };
-            Place::Named { name, asked: Asked { settings } }
+            Place::Named { name, asked: Asked { settings, resume: false } }
         }
         Target::OneShot(OneShot { tier, image, memory, cpus, pids, disk, allow_downgrade, files }) => {
             Place::OneShot {

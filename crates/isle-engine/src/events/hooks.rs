@@ -150,6 +150,8 @@ impl Inner {
             EventKind::SandboxLost => "died",
             EventKind::SandboxExtended => "got more time",
             EventKind::SandboxExpired => "came to its end",
+            EventKind::SandboxPaused => "was paused",
+            EventKind::SandboxResumed => "goes on",
             EventKind::ChildSpawned => "was spawned",
             _ => "was removed",
         };

@@ -51,6 +51,10 @@ pub enum EventKind {
     SandboxExpired,
     /// It got more time.
     SandboxExtended,
+    /// Everything in it stands still.
+    SandboxPaused,
+    /// Everything in it goes on.
+    SandboxResumed,
     /// A sandbox made another one.
     ChildSpawned,
     /// That one was removed, by request or with its parent.
@@ -89,6 +93,8 @@ impl EventKind {
         Self::SandboxLost,
         Self::SandboxExpired,
         Self::SandboxExtended,
+        Self::SandboxPaused,
+        Self::SandboxResumed,
         Self::ChildSpawned,
         Self::ChildDestroyed,
         Self::PackageInstalled,
@@ -121,6 +127,8 @@ impl EventKind {
             Self::SandboxLost => "sandbox_lost",
             Self::SandboxExpired => "sandbox_expired",
             Self::SandboxExtended => "sandbox_extended",
+            Self::SandboxPaused => "sandbox_paused",
+            Self::SandboxResumed => "sandbox_resumed",
             Self::ChildSpawned => "child_spawned",
             Self::ChildDestroyed => "child_destroyed",
             Self::PackageInstalled => "package_installed",

@@ -77,6 +77,7 @@ async fn act(
     name: &str,
 ) -> Result<Done> {
     let sandbox = sandbox_of(engine, context, input.sandbox)?;
+    engine.inner.awake(context, &sandbox, false).await?;
     sandbox.agent()?.act_on_context(&input.context, action).await?;
     let detail = json!({ "context": input.context });
     let audit = Audit::files(context, name, &sandbox, detail);

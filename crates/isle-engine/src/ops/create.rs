@@ -37,6 +37,8 @@ pub(super) struct Input {
     ttl: Option<Term>,
     /// How long it lives unused, e.g. 30m.
     idle: Option<Term>,
+    /// Settings under a name of the configuration; what is given here is stronger.
+    profile: Option<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -71,6 +73,7 @@ impl Operation for Create {
             allow_downgrade: input.allow_downgrade,
             ttl: input.ttl,
             idle: input.idle,
+            profile: input.profile,
         };
         let sandbox = engine.inner.create_named(&context, &input.sandbox, &settings).await?;
         Ok(Output {

@@ -18,7 +18,7 @@ pub(super) struct Exec;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
-    /// Sandbox name, default "default"; made on first use.
+    /// Default "default"; made on first use.
     sandbox: Option<SandboxName>,
     /// Shell text. Give this or argv.
     command: Option<String>,
@@ -34,17 +34,19 @@ pub(super) struct Input {
     user: Option<User>,
     /// Ends the whole tree after, e.g. "30s".
     timeout: Option<Span>,
-    /// Of each process, e.g. {"cpu": "10s", "memory": "64M"}.
+    /// Of each process.
     limits: Option<RunLimits>,
-    /// Run alone among runs with lock, in order.
+    /// One at a time, in order.
     lock: Option<bool>,
-    /// Answer after this at the latest; the run goes on.
+    /// Answer after this; the run goes on.
     wait: Option<Span>,
-    /// Output in the answer, e.g. "8K".
+    /// Of the answer, e.g. "8K".
     output_limit: Option<ByteSize>,
-    /// Of a sandbox made now.
+    /// Of a new sandbox.
     ttl: Option<Term>,
     idle: Option<Term>,
+    resume: Option<bool>,
+    profile: Option<String>,
 }
 
 impl Operation for Exec {
@@ -63,7 +65,13 @@ impl Operation for Exec {
             place: Place::Named {
                 name: sandbox_or_default(input.sandbox),
                 asked: Asked {
-                    settings: Settings { ttl: input.ttl, idle: input.idle, ..Settings::default() },
+                    settings: Settings {
+                        ttl: input.ttl,
+                        idle: input.idle,
+                        profile: input.profile,
+                        ..Settings::default()
+                    },
+                    resume: input.resume.unwrap_or(false),
                 },
             },
             program: program(input.command, input.argv)?,

@@ -36,6 +36,9 @@ pub(super) struct SandboxBrief {
     /// When it is removed if nobody uses it until then; left out while it is used or paused.
     #[serde(skip_serializing_if = "Option::is_none")]
     idle_expires_at: Option<String>,
+    /// The profile it was made by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<String>,
     /// Commands so far.
     runs: u64,
     /// Whose child it is.
@@ -51,7 +54,7 @@ impl SandboxBrief {
         Self {
             name: sandbox.name.clone(),
             id: sandbox.id.clone(),
-            state: sandbox.state(),
+            state: sandbox.shown_state(),
             tier: sandbox.spec.tier,
             image: sandbox.spec.image.clone(),
             running_runs: sandbox.running(),
@@ -59,6 +62,7 @@ impl SandboxBrief {
             last_used_at: timestamp(sandbox.last_used_ms()),
             expires_at: sandbox.lease.expires().map(on_the_wall).map(timestamp),
             idle_expires_at: sandbox.lease.idle_until().map(on_the_wall).map(timestamp),
+            profile: sandbox.profile.as_ref().map(|profile| profile.name.clone()),
             runs: sandbox.lease.runs(),
             parent: sandbox.child_of().map(|child| child.parent.name.clone()),
             drifted: sandbox.drifted(),

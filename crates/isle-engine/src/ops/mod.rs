@@ -39,6 +39,7 @@ mod list;
 mod list_files;
 mod logs;
 mod move_file;
+mod pause;
 mod read_file;
 mod remove_file;
 mod reset;
@@ -276,6 +277,8 @@ fn standard() -> Vec<Entry> {
         Entry::of::<install::Install>(),
         Entry::of::<reset::Reset>(),
         Entry::of::<extend::Extend>(),
+        Entry::of::<pause::Pause>(),
+        Entry::of::<pause::Resume>(),
         Entry::of::<spawn::Spawn>(),
         Entry::of::<children::Children>(),
         Entry::of::<children::DestroyChild>(),

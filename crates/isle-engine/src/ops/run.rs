@@ -66,6 +66,8 @@ pub(super) struct Input {
     disk: Option<ByteSize>,
     /// Accept less than the tier promises where the host cannot do it.
     allow_downgrade: Option<bool>,
+    /// Settings under a name of the configuration; what is given here is stronger.
+    profile: Option<String>,
     /// Python or Node packages, installed before the code runs.
     packages: Option<Vec<String>>,
 }
@@ -117,6 +119,7 @@ impl Operation for RunOnce {
             pids: input.pids,
             disk: input.disk,
             allow_downgrade: input.allow_downgrade,
+            profile: input.profile,
             ..Settings::default()
         };
         let arguments = RunArguments {

@@ -138,7 +138,8 @@ impl Run {
             | Reply::Matches(_)
             | Reply::Carried(_)
             | Reply::ArchiveRefused(_)
-            | Reply::Pruned(_) => Ok(()),
+            | Reply::Pruned(_)
+            | Reply::Stood(_) => Ok(()),
         }
     }
 }

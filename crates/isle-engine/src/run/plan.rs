@@ -98,6 +98,8 @@ pub(crate) struct Asked {
     /// What one that is made now is to be. One that exists must have been made so, as far as something is
     /// said; only a downgrade is its own affair.
     pub(crate) settings: Settings,
+    /// Whether a paused one is resumed.
+    pub(crate) resume: bool,
 }
 
 /// Where a one-shot is left for a second command.

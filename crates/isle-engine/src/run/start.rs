@@ -80,7 +80,13 @@ impl Inner {
         run.secrets =
             secret_values(variables.iter().chain(plan.variables().map(|(name, value)| (name, value))));
         let run = Arc::new(run);
-        let own = variables.iter().map(|(name, value)| (name.clone(), value.clone()));
+        // The profile's first: what was set later is stronger.
+        let given = match (&plan.program, &run.sandbox.profile) {
+            (Program::Tool { variables: false, .. }, _) | (_, None) => Vec::new(),
+            (_, Some(profile)) => profile.env.clone().into_iter().collect(),
+        };
+        let own =
+            given.into_iter().chain(variables.iter().map(|(name, value)| (name.clone(), value.clone())));
         let env: Vec<(String, String)> = own.chain(plan.env.iter().cloned()).collect();
         let request = self.request(&run, &plan, &env, ready.resolved.argv);
         run.set_context(ready.resolved.code.as_ref().and_then(|code| code.context.clone()));
@@ -143,6 +149,7 @@ impl Inner {
         match &plan.place {
             Place::Named { name, asked } => {
                 let sandbox = self.ensure_as(context, name, &asked.settings).await?;
+                self.awake(context, &sandbox, asked.resume).await?;
                 match open_in(&sandbox, plan, id).await {
                     Err(error) if error.code == Code::SandboxFailed => {
                         let sandbox = self.ensure_as(context, name, &asked.settings).await?;
@@ -157,7 +164,12 @@ impl Inner {
             }
             Place::OneShot { settings, files, keep } => {
                 let guard = Arc::new(
-                    self.make_one_shot(&context.namespace, settings.spec(&self.config, None)?).await?,
+                    self.make_one_shot(
+                        &context.namespace,
+                        settings.spec(&self.config, None)?,
+                        settings.made_by(&self.config)?,
+                    )
+                    .await?,
                 );
                 if let Some(keep) = keep {
                     // Its maker is the only one who fills it.

@@ -54,16 +54,16 @@ impl Fleet {
         all
     }
 
+    /// Shows every named sandbox to `look`, in no order and without copying any.
+    pub(crate) fn each(&self, mut look: impl FnMut(&Arc<Sandbox>)) {
+        crate::read(&self.named).values().for_each(&mut look);
+    }
+
     /// Named sandboxes of all namespaces, by address.
     pub(crate) fn named(&self) -> Vec<Arc<Sandbox>> {
         let mut all: Vec<_> = crate::read(&self.named).values().cloned().collect();
         all.sort_unstable_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
         all
-    }
-
-    /// Shows every named sandbox to `look`, in no order and without copying any.
-    pub(crate) fn each(&self, mut look: impl FnMut(&Arc<Sandbox>)) {
-        crate::read(&self.named).values().for_each(&mut look);
     }
 
     /// All of them, one-shots included, in no order.

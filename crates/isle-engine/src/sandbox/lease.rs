@@ -233,17 +233,23 @@ impl Lease {
         self.paused.load(Ordering::SeqCst) != RUNNING
     }
 
+    pub(crate) fn set_paused(&self, on: bool) {
+        if on {
+            self.pause();
+        } else {
+            self.resume();
+        }
+    }
+
     /// Its idle clock stands still from now on.
-    #[cfg_attr(not(test), expect(dead_code, reason = "pausing comes next"))]
-    pub(crate) fn pause(&self) {
+    fn pause(&self) {
         let now = boot_clock_ms();
         // A second time changes nothing.
         self.paused.compare_exchange(RUNNING, now, Ordering::SeqCst, Ordering::SeqCst).ok();
     }
 
     /// Its idle clock goes on where it stood.
-    #[cfg_attr(not(test), expect(dead_code, reason = "pausing comes next"))]
-    pub(crate) fn resume(&self) {
+    fn resume(&self) {
         let since = self.paused.swap(RUNNING, Ordering::SeqCst);
         if since != RUNNING {
             let stood = boot_clock_ms().saturating_sub(since).max(0);

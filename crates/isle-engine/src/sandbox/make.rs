@@ -22,6 +22,7 @@ use crate::failpoint;
 use crate::journal::{Actor, Audit};
 use crate::metrics::Fate;
 use crate::ops::timestamp;
+use crate::profile::MadeBy;
 use crate::run::Ending;
 use crate::values::{Address, SandboxId, SandboxName, Term};
 
@@ -74,12 +75,13 @@ impl Inner {
         name: &SandboxName,
         settings: &Settings,
     ) -> Result<Arc<Sandbox>> {
-        let plain = settings.ttl.is_none() && settings.idle.is_none();
+        let plain = settings.ttl.is_none() && settings.idle.is_none() && settings.profile.is_none();
         let wanted = self.wanted(settings, &context.address(name))?;
         let as_asked = |sandbox: Arc<Sandbox>| {
             let differs = |asked: bool, same: bool| asked && !same;
             if differs(settings.ttl.is_some(), sandbox.terms.ttl == wanted.terms.ttl)
                 || differs(settings.idle.is_some(), sandbox.terms.idle == wanted.terms.idle)
+                || differs(settings.profile.is_some(), sandbox.profile == wanted.profile)
             {
                 return Err(other_settings(&sandbox));
             }
@@ -96,7 +98,8 @@ impl Inner {
     /// What settings make of a name.
     fn wanted(&self, settings: &Settings, address: &Address) -> Result<Wanted> {
         let spec = settings.spec(&self.config, Some(address.clone()))?;
-        Ok(Wanted { spec, terms: settings.terms(&self.config, &address.name)? })
+        let terms = settings.terms(&self.config, &address.name)?;
+        Ok(Wanted { spec, terms, profile: settings.made_by(&self.config)? })
     }
 
     /// Makes a named sandbox with settings of its own. One that exists with the same settings is
@@ -314,9 +317,9 @@ impl Inner {
         address: Address,
         before: Option<&Lease>,
     ) -> Result<Arc<Sandbox>> {
-        let Wanted { spec, terms } = wanted;
+        let Wanted { spec, terms, profile } = wanted;
         let backend = self.backend_for(&spec)?;
-        let stored = StoredSpec { origin, backend: backend.name().to_owned(), spec, terms };
+        let stored = StoredSpec { origin, backend: backend.name().to_owned(), spec, terms, profile };
         let mut sandbox =
             Sandbox::new(SandboxId::fresh(), address, stored, Arc::clone(&backend), wall_clock_ms());
         if let Some(before) = before {
@@ -469,12 +472,13 @@ impl Inner {
 pub(super) struct Wanted {
     spec: SandboxSpec,
     terms: Terms,
+    profile: Option<MadeBy>,
 }
 
 impl Wanted {
     /// The same as another one.
     fn of(sandbox: &Sandbox) -> Self {
-        Self { spec: sandbox.spec.clone(), terms: sandbox.terms }
+        Self { spec: sandbox.spec.clone(), terms: sandbox.terms, profile: sandbox.profile.clone() }
     }
 }
 
@@ -488,7 +492,10 @@ pub(crate) fn expired(sandbox: &Sandbox) -> Error {
 }
 
 fn same_settings(sandbox: Arc<Sandbox>, wanted: &Wanted) -> Result<Arc<Sandbox>> {
-    if sandbox.fingerprint == fingerprint(&wanted.spec) && sandbox.terms == wanted.terms {
+    if sandbox.fingerprint == fingerprint(&wanted.spec)
+        && sandbox.terms == wanted.terms
+        && sandbox.profile == wanted.profile
+    {
         return Ok(sandbox);
     }
     Err(other_settings(&sandbox))
@@ -498,6 +505,7 @@ fn other_settings(sandbox: &Sandbox) -> Error {
     let have = serde_json::json!({
         "ttl": Term::from(sandbox.terms.ttl),
         "idle": Term::from(sandbox.terms.idle),
+        "profile": sandbox.profile.as_ref().map(|profile| &profile.name),
         "spec": sandbox.spec,
     });
     Error::new(Code::AlreadyExists, format!("the sandbox {} exists with other settings", sandbox.name))

@@ -9,6 +9,7 @@ mod lane;
 mod lease;
 mod make;
 mod one_shot;
+mod pause;
 mod settings;
 mod sweep;
 
@@ -23,6 +24,7 @@ use sha2::{Digest, Sha256};
 use crate::agent::{self, AgentClient};
 use crate::backend::{Backend, Containment, Guarantee, GuaranteeStatus, SandboxSpec};
 use crate::error::{Code, Error, Result};
+use crate::profile::MadeBy;
 use crate::values::{Address, Namespace, RunId, SandboxId, SandboxName};
 
 pub(crate) use choose::offers;
@@ -32,6 +34,7 @@ pub(crate) use lease::{Lease, Terms, on_the_wall};
 pub(crate) use make::{Birth, Made};
 pub(crate) use one_shot::OneShotGuard;
 use one_shot::OneShotShared;
+pub(crate) use pause::Stood;
 pub(crate) use settings::Settings;
 pub(crate) use sweep::Sweeper;
 
@@ -48,9 +51,12 @@ pub enum SandboxState {
     Failed,
     /// Being removed.
     Destroying,
+    /// Everything in it stands still.
+    Paused,
 }
 
 impl SandboxState {
+    /// Those a sandbox is in by itself. That it is paused is part of its lease.
     const ALL: [Self; 4] = [Self::Creating, Self::Running, Self::Failed, Self::Destroying];
 
     /// As text, the same as in JSON.
@@ -61,6 +67,7 @@ impl SandboxState {
             Self::Running => "running",
             Self::Failed => "failed",
             Self::Destroying => "destroying",
+            Self::Paused => "paused",
         }
     }
 }
@@ -87,6 +94,9 @@ pub(crate) struct StoredSpec {
     /// How long it may live.
     #[serde(default)]
     pub(crate) terms: Terms,
+    /// The profile it was made by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) profile: Option<MadeBy>,
 }
 
 /// One incarnation of a sandbox.
@@ -97,6 +107,8 @@ pub(crate) struct Sandbox {
     pub(crate) name: SandboxName,
     pub(crate) spec: SandboxSpec,
     pub(crate) terms: Terms,
+    /// The profile it was made by.
+    pub(crate) profile: Option<MadeBy>,
     /// What is left of its time.
     pub(crate) lease: Lease,
     pub(crate) origin: Origin,
@@ -145,6 +157,7 @@ impl Sandbox {
             fingerprint: fingerprint(&stored.spec),
             spec: stored.spec,
             terms: stored.terms,
+            profile: stored.profile,
             lease: Lease::new(stored.terms),
             origin: stored.origin,
             backend,
@@ -177,6 +190,14 @@ impl Sandbox {
             SandboxState::Running if self.agent.get().is_none_or(AgentClient::is_closed) => {
                 SandboxState::Failed
             }
+            other => other,
+        }
+    }
+
+    /// The same, as it is shown.
+    pub(crate) fn shown_state(&self) -> SandboxState {
+        match self.state() {
+            SandboxState::Running if self.lease.is_paused() => SandboxState::Paused,
             other => other,
         }
     }

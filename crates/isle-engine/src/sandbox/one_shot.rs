@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::events::EventKind;
 use crate::failpoint;
 use crate::metrics::Fate;
+use crate::profile::MadeBy;
 use crate::values::{Address, Namespace, SandboxId};
 
 /// Owns a one-shot sandbox.
@@ -60,6 +61,7 @@ impl Inner {
         self: &Arc<Self>,
         namespace: &Namespace,
         spec: SandboxSpec,
+        profile: Option<MadeBy>,
     ) -> Result<OneShotGuard> {
         self.refuse_when_stopping()?;
         let backend = self.backend_for(&spec)?;
@@ -71,7 +73,7 @@ impl Inner {
             // An id follows the rules of names, so it can stand where a name is due.
             let address = Address::new(namespace, id.as_str().parse()?);
             let (origin, terms) = (Origin::Explicit, Terms::default());
-            let stored = StoredSpec { origin, backend: backend.name().to_owned(), spec, terms };
+            let stored = StoredSpec { origin, backend: backend.name().to_owned(), spec, terms, profile };
             let mut sandbox = Sandbox::new(id, address, stored, Arc::clone(&backend), wall_clock_ms());
             sandbox.programs = inner.fleet.programs_of(backend.name(), &sandbox.spec.image);
             let sandbox = Arc::new(sandbox);

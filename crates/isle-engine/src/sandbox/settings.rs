@@ -24,42 +24,46 @@ pub(crate) struct Settings {
     pub(crate) allow_downgrade: Option<bool>,
     pub(crate) ttl: Option<Term>,
     pub(crate) idle: Option<Term>,
+    /// Where to look for what is not said here.
+    pub(crate) profile: Option<String>,
 }
 
 impl Settings {
     /// The spec they make, checked.
     pub(crate) fn spec(&self, config: &EngineConfig, volume: Option<Address>) -> Result<SandboxSpec> {
+        let said = self.with_profile(config)?;
         let limits = Limits {
-            memory: self.memory.unwrap_or(config.limits.memory),
-            cpus: self.cpus.unwrap_or(config.limits.cpus),
-            pids: self.pids.unwrap_or(config.limits.pids),
-            disk: self.disk.unwrap_or(config.limits.disk),
+            memory: said.memory.unwrap_or(config.limits.memory),
+            cpus: said.cpus.unwrap_or(config.limits.cpus),
+            pids: said.pids.unwrap_or(config.limits.pids),
+            disk: said.disk.unwrap_or(config.limits.disk),
         };
         check(&limits)?;
         let lifetime = if volume.is_some() { Lifetime::Named } else { Lifetime::OneShot };
-        let tier = self.tier.unwrap_or(config.tier);
+        let tier = said.tier.unwrap_or(config.tier);
         let policy = volume.as_ref().and_then(|address| config.spawn_policies.of(&address.name));
         Ok(SandboxSpec {
             tier,
             control: crate::children::has_control(tier, policy),
-            image: self.image.clone().unwrap_or_else(|| config.image.clone()),
+            image: said.image.clone().unwrap_or_else(|| config.image.clone()),
             limits,
             lifetime,
             volume,
-            allow_downgrade: self.allow_downgrade.unwrap_or(config.allow_downgrade),
+            allow_downgrade: said.allow_downgrade.unwrap_or(config.allow_downgrade),
             child: None,
         })
     }
 
     /// How long a named sandbox made by them may live, checked.
     pub(crate) fn terms(&self, config: &EngineConfig, name: &SandboxName) -> Result<Terms> {
+        let said = self.with_profile(config)?;
         let deadlines = &config.deadlines;
         let exempt = deadlines.exempt.contains(name);
         let longest = deadlines.max_ttl;
         let of = |what, asked, default: Option<Span>| term(what, asked, default.filter(|_| !exempt), longest);
         Ok(Terms {
-            ttl: of("ttl", self.ttl, deadlines.default_ttl)?,
-            idle: of("idle", self.idle, deadlines.default_idle)?,
+            ttl: of("ttl", said.ttl, deadlines.default_ttl)?,
+            idle: of("idle", said.idle, deadlines.default_idle)?,
         })
     }
 }

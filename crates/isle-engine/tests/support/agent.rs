@@ -153,6 +153,7 @@ impl Place {
             | Request::Unpack(_)
             | Request::Manifest(_)
             | Request::Prune(_)
+            | Request::Pause(_)
             | Request::Control => {
                 panic!("an agent of the first generation does not know this request")
             }

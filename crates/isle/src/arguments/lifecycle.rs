@@ -16,6 +16,9 @@ pub(crate) struct CreateArguments {
     /// How long it lives unused, such as 30m; none for without an end
     #[arg(long, value_name = "TIME")]
     pub(crate) idle: Option<String>,
+    /// Settings under a name of the configuration; flags are stronger
+    #[arg(long, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -24,4 +27,11 @@ pub(crate) struct ExtendArguments {
     pub(crate) name: String,
     /// How much longer, such as 30m
     pub(crate) by: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PauseArguments {
+    /// The sandboxes
+    #[arg(required = true)]
+    pub(crate) names: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! `isle create` and `isle extend`: sandboxes with settings of their own, and how long they live.
+//! `isle create`, `isle extend`, `isle pause` and `isle resume`: sandboxes with settings of their own, and how long they live.
 
 use std::process::ExitCode;
 
@@ -7,11 +7,15 @@ use serde_json::{Value, json};
 
 use super::run::{one_shot, settings};
 use super::{Context, fields};
-use crate::arguments::{CreateArguments, ExtendArguments};
-use crate::output::{escaped, show};
+use crate::arguments::{CreateArguments, ExtendArguments, PauseArguments};
+use crate::output::{Form, escaped, print, print_json, show, show_error};
 
 pub(super) async fn create(context: &Context, arguments: CreateArguments) -> Result<ExitCode> {
-    let settings = settings(context, &arguments.sandbox, None)?;
+    let mut settings = settings(context, &arguments.sandbox, None)?;
+    if arguments.profile.is_some() {
+        // What files say is weaker than a profile, and the daemon reads them by itself.
+        settings = settings.of_flags();
+    }
     let chosen = one_shot(&settings, &[])?;
     let mut input = json!({
         "sandbox": arguments.name,
@@ -24,6 +28,7 @@ pub(super) async fn create(context: &Context, arguments: CreateArguments) -> Res
         "allow_downgrade": chosen.allow_downgrade,
         "ttl": arguments.ttl,
         "idle": arguments.idle,
+        "profile": arguments.profile,
     });
     leave_out_nulls(&mut input);
     let answer = context.client().await?.call("create", input).await?;
@@ -34,6 +39,32 @@ pub(super) async fn extend(context: &Context, arguments: ExtendArguments) -> Res
     let input = json!({ "sandbox": arguments.name, "by": arguments.by });
     let answer = context.client().await?.call("extend", input).await?;
     show(context.form, &answer, told)
+}
+
+/// `isle pause` and `isle resume`. One that fails does not keep the others.
+pub(super) async fn pause(context: &Context, arguments: PauseArguments, operation: &str) -> Result<ExitCode> {
+    let client = context.client().await?;
+    let mut done: Vec<Value> = Vec::new();
+    let mut code = ExitCode::SUCCESS;
+    for name in arguments.names {
+        match client.call(operation, json!({ "sandbox": name })).await {
+            Ok(answer) => {
+                if context.form == Form::Human {
+                    let state = fields::text(&answer, "state").replace('_', " ");
+                    print(&format!("{}  {state}\n", escaped(&name)));
+                }
+                done.push(answer);
+            }
+            Err(error) => {
+                show_error(&error, context.form);
+                code = ExitCode::FAILURE;
+            }
+        }
+    }
+    if context.form == Form::Json {
+        print_json(&json!({ "sandboxes": done }));
+    }
+    Ok(code)
 }
 
 fn leave_out_nulls(input: &mut Value) {

@@ -120,6 +120,8 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Install(arguments) => block_on(install::install(context, arguments)),
         Command::Create(arguments) => block_on(lifecycle::create(context, arguments)),
         Command::Extend(arguments) => block_on(lifecycle::extend(context, arguments)),
+        Command::Pause(arguments) => block_on(lifecycle::pause(context, arguments, "pause")),
+        Command::Resume(arguments) => block_on(lifecycle::pause(context, arguments, "resume")),
         Command::Reset(arguments) => block_on(reset::reset(context, arguments)),
         Command::Batch(arguments) => block_on(batch::batch(context, arguments)),
         Command::Job(arguments) => block_on(job::job(context, arguments)),

@@ -10,6 +10,7 @@ use isle_engine::{Code, Error};
 use rustix::fs::OFlags;
 
 use super::keys::{KEYS, Key, Scope, key};
+use super::profiles;
 use super::value::Value;
 use crate::places::cannot;
 
@@ -138,10 +139,13 @@ pub(crate) fn parse(layer: Layer, path: &Path, text: &str) -> Result<Vec<Found>>
         if !may_stand(key, layer) {
             return Err(at(offset, misplaced(key, layer)));
         }
-        let value = Value::from_toml(key.kind, value).map_err(|(offset, error)| {
+        let mut value = Value::from_toml(key.kind, value).map_err(|(offset, error)| {
             let message = format!("`{}`: {}", key.name, error.message);
             at(offset, Error { message, ..error })
         })?;
+        if let Value::Profiles(all) = &mut value {
+            profiles::place(all, &path.display().to_string(), line_of);
+        }
         found.push(Found { key, value, line: line_of(offset) });
     }
     Ok(found)

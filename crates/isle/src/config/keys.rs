@@ -185,6 +185,14 @@ pub(crate) static KEYS: &[Key] = &[
         "How often sandboxes whose time is up are looked for and removed.",
     ),
     setting(
+        "profiles",
+        Kind::Profiles,
+        None,
+        None,
+        Scope::Daemon,
+        "Settings of sandboxes under a name, for `profile` of create, exec and run.",
+    ),
+    setting(
         "host_roots",
         Kind::List,
         Some(""),

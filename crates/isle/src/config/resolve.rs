@@ -141,9 +141,19 @@ impl Settings {
                 below.extend(above);
                 Value::Tables(below)
             }
+            (Some((Value::Profiles(mut below), _)), Value::Profiles(above)) => {
+                below.extend(above);
+                Value::Profiles(below)
+            }
             (_, value) => value,
         };
         self.values.insert(key.name, (joined, origin));
+    }
+
+    /// What was said on the command line and nothing else.
+    pub(crate) fn of_flags(mut self) -> Self {
+        self.values.retain(|_, (_, origin)| matches!(origin, Origin::Flag(_)));
+        self
     }
 
     /// A value and where it came from.

@@ -10,6 +10,8 @@ use serde_json::json;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::profiles::{self, Profiles};
+
 /// What values of a setting look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -32,6 +34,8 @@ pub(crate) enum Kind {
     Map,
     /// Tables of settings by name, each with these fields.
     Tables(Fields),
+    /// Tables of settings of sandboxes, by name.
+    Profiles,
 }
 
 /// The fields of a table, by name.
@@ -52,6 +56,7 @@ pub(crate) enum Value {
     List(Vec<String>),
     Map(BTreeMap<String, String>),
     Tables(Tables),
+    Profiles(Profiles),
 }
 
 /// Reading a value failed; the sentence does not yet say where.
@@ -111,7 +116,7 @@ impl Value {
                 let known = words.join(", ");
                 Err(refuse(&format!("one of {known}"), &format!("write one of {known}")))
             }
-            Kind::Map => Err(refuse("a table", "write it as a table in a file")),
+            Kind::Map | Kind::Profiles => Err(refuse("a table", "write it as a table in a file")),
             Kind::Tables(fields) => {
                 let next = "write it as TOML, such as: name = { key = 1 }";
                 let table = DeTable::parse(text).map_err(|_| refuse("tables of settings", next))?;
@@ -128,6 +133,9 @@ impl Value {
         }
         if let (Kind::Tables(fields), DeValue::Table(table)) = (kind, value.get_ref()) {
             return read_tables(fields, table).map(Self::Tables);
+        }
+        if let (Kind::Profiles, DeValue::Table(table)) = (kind, value.get_ref()) {
+            return profiles::read(table).map(Self::Profiles);
         }
         if let (Kind::Patterns, DeValue::Array(items)) = (kind, value.get_ref()) {
             let patterns = items.iter().map(|item| match item.get_ref() {
@@ -185,6 +193,9 @@ impl Value {
             (Kind::Switch, _) => refuse("true or false", "write it without quotes"),
             (Kind::Patterns, _) => refuse("a list", "write it as ['one', 'two'], in single quotes"),
             (Kind::List, _) => refuse("a list", "write it as [\"one\", \"two\"]"),
+            (Kind::Profiles, _) => {
+                refuse("a table", "write it as [profiles.NAME] with lines such as cpus = 0.5")
+            }
             (Kind::Map, _) => refuse("a table", "write it as [env] with NAME = \"value\" lines"),
             (Kind::Tables(_), _) => refuse("a table", "write each as [key.NAME] with lines of settings"),
         }
@@ -202,6 +213,7 @@ impl Value {
             Self::Switch(on) => on.to_string(),
             Self::List(items) => items.join(","),
             Self::Tables(tables) => tables_text(tables),
+            Self::Profiles(profiles) => profiles.keys().cloned().collect::<Vec<_>>().join(","),
             Self::Map(map) => {
                 map.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
             }
@@ -228,6 +240,7 @@ impl Value {
                 });
                 serde_json::Value::Object(shown.collect())
             }
+            Self::Profiles(profiles) => profiles::json(profiles),
         }
     }
 }
@@ -320,6 +333,7 @@ pub(crate) fn schema(kind: Kind) -> serde_json::Value {
                 },
             })
         }
+        Kind::Profiles => profiles::schema(),
     }
 }
 

@@ -9,19 +9,17 @@ use isle_engine::EngineConfig;
 use isle_engine::backend::{Limits, Tier};
 use isle_engine::engine::{Deadlines, DenyList, NamePattern, SecretNames, SpawnPolicies, SpawnPolicy};
 use isle_engine::ops::{Registry, Toolsets};
+use isle_engine::profile::Profile;
 use isle_engine::values::{ByteSize, SandboxName, Span, Term};
 use isle_engine::{Code, Error};
 use isle_mcp::{Descriptions, McpOptions};
 
-use crate::config::{Origin, Settings, Value};
+use crate::config::{Origin, ProfileTable, Settings, Value};
 
 /// Every field from its setting; defaults are those of the table of settings.
 pub(crate) fn engine_config(settings: &Settings) -> Result<EngineConfig> {
-    Ok(EngineConfig {
-        tier: match text(settings, "tier")?.as_str() {
-            "process" => Tier::Process,
-            _ => Tier::Container,
-        },
+    let mut config = EngineConfig {
+        tier: tier(&text(settings, "tier")?),
         image: text(settings, "image")?,
         limits: Limits {
             memory: size(settings, "memory")?,
@@ -49,7 +47,52 @@ pub(crate) fn engine_config(settings: &Settings) -> Result<EngineConfig> {
         host_roots: host_roots(settings)?,
         deadlines: deadlines(settings)?,
         spawn_policies: spawn_policies(settings)?,
-    })
+        profiles: BTreeMap::new(),
+    };
+    config.profiles = profiles(settings, &config)?;
+    Ok(config)
+}
+
+/// The profiles, each of which could make a sandbox.
+fn profiles(settings: &Settings, config: &EngineConfig) -> Result<BTreeMap<String, Profile>> {
+    let Some((Value::Profiles(tables), _)) = settings.get("profiles") else { return Ok(BTreeMap::new()) };
+    let checked = tables.iter().map(|(name, table)| {
+        let profile = profile(table);
+        profile.check(config).map_err(|error| {
+            let message = format!("{}: profile {name}: {}", table.place, error.message);
+            Error { code: Code::ConfigInvalid, message, ..error }
+        })?;
+        Ok((name.clone(), profile))
+    });
+    checked.collect()
+}
+
+fn profile(table: &ProfileTable) -> Profile {
+    let mut profile = Profile::default();
+    for (name, value) in &table.fields {
+        match (*name, value.clone()) {
+            ("tier", Value::Text(text)) => profile.tier = Some(tier(&text)),
+            ("image", Value::Text(text)) => profile.image = Some(text),
+            ("memory", Value::Size(size)) => profile.memory = Some(size),
+            ("disk", Value::Size(size)) => profile.disk = Some(size),
+            ("cpus", Value::Number(number)) => profile.cpus = Some(number),
+            ("pids", Value::Count(count)) => profile.pids = Some(count),
+            ("allow_downgrade", Value::Switch(on)) => profile.allow_downgrade = Some(on),
+            ("ttl", Value::Term(term)) => profile.ttl = Some(term),
+            ("idle", Value::Term(term)) => profile.idle = Some(term),
+            ("env", Value::Map(map)) => profile.env = map,
+            // The table of fields gives each the kind it has here.
+            (name, value) => tracing::warn!(name, ?value, "a profile has a value nobody reads"),
+        }
+    }
+    profile
+}
+
+fn tier(text: &str) -> Tier {
+    match text {
+        "process" => Tier::Process,
+        _ => Tier::Container,
+    }
 }
 
 /// How long sandboxes live: in range, and agreeing with each other.

@@ -39,6 +39,8 @@ mod metrics;
 mod named_jobs;
 mod output;
 mod paths;
+mod pausing;
+mod profiles;
 mod records;
 mod reset;
 mod run;

@@ -78,9 +78,14 @@ fn play(scene: &Scene, ground: &mut Ground, point: Point, action: Action, number
 
 /// Plays a scene with every fault at every point it passes.
 fn play_all(scene: &Scene) {
+    play_some(scene, |_| true);
+}
+
+/// The same with those points only.
+fn play_some(scene: &Scene, wanted: impl Fn(&str) -> bool) {
     let mut ground = Ground::new();
     let counts = rehearse(scene, &mut ground);
-    for (name, count) in counts {
+    for (name, count) in counts.into_iter().filter(|(name, _)| wanted(name)) {
         let point = point(&name);
         for action in actions(point) {
             for number in 1..=count.min(most()) {
@@ -199,6 +204,18 @@ fn a_fault_at_any_point_of_a_wipe_in_tier_process_leaves_a_whole_workspace_or_no
 fn a_fault_at_any_point_of_an_extension_leaves_the_old_deadline_or_the_new() {
     play_all(&deadline_scenes::EXTEND);
     play_all(&deadline_scenes::USE);
+}
+
+#[test]
+fn a_fault_at_any_point_of_a_pause_or_resume_leaves_the_sandbox_as_its_record_says() {
+    play_all(&deadline_scenes::PAUSE);
+    play_all(&deadline_scenes::RESUME);
+}
+
+#[test]
+fn a_fault_at_any_point_of_a_sweep_ends_with_the_sandbox_gone_and_its_workspace_kept() {
+    // What the backend does is tried by the scenes of destroying.
+    play_some(&deadline_scenes::SWEEP, |name| name.starts_with("destroy.") || name.starts_with("pause."));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use isle_fail::Point;
 use serde_json::{Value, json};
 
-use crate::deadline_scenes::{EXTEND, USE};
+use crate::deadline_scenes::{EXTEND, PAUSE, RESUME, SWEEP, USE};
 use crate::ground::{Ground, Told, assert_usable};
 use crate::harness::until;
 
@@ -57,6 +57,9 @@ pub(crate) const SCENES: &[Scene] = &[
     ENV,
     EXTEND,
     USE,
+    PAUSE,
+    RESUME,
+    SWEEP,
     children::SPAWN,
     children::CASCADE,
     children::DESTROY_CHILD,

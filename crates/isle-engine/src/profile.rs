@@ -1,0 +1,109 @@
+//! Profiles: settings of sandboxes under a name, as the operator wrote them. A call names one; what the
+//! call says itself is stronger.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::backend::Tier;
+use crate::engine::EngineConfig;
+use crate::error::{Code, Error, Result};
+use crate::sandbox::Settings;
+use crate::values::{ByteSize, SandboxName, Term};
+
+/// Settings under a name. What is left out is the configured default.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Profile {
+    /// How strongly isolated.
+    pub tier: Option<Tier>,
+    /// Image.
+    pub image: Option<String>,
+    /// Memory.
+    pub memory: Option<ByteSize>,
+    /// CPUs.
+    pub cpus: Option<f64>,
+    /// Processes and threads.
+    pub pids: Option<u32>,
+    /// Writable layer and workspace.
+    pub disk: Option<ByteSize>,
+    /// Whether it may hold less than its tier promises.
+    pub allow_downgrade: Option<bool>,
+    /// How long it lives.
+    pub ttl: Option<Term>,
+    /// How long it lives unused.
+    pub idle: Option<Term>,
+    /// Variables of all that runs in it.
+    pub env: BTreeMap<String, String>,
+}
+
+impl Profile {
+    /// Whether a sandbox could be made by it.
+    pub fn check(&self, config: &EngineConfig) -> Result<()> {
+        let settings = self.under(&Settings::default());
+        settings.spec(config, None)?;
+        settings.terms(config, &SandboxName::default_sandbox())?;
+        match self.env.keys().find(|name| crate::run::steers_loader(name)) {
+            None => Ok(()),
+            Some(name) => {
+                let what = format!("{name} steers the loader of every program and is not set from outside");
+                Err(Error::new(Code::InvalidArgument, what).next("set it inside a command, or leave it out"))
+            }
+        }
+    }
+
+    /// Settings, where they say nothing, filled up by it.
+    fn under(&self, settings: &Settings) -> Settings {
+        Settings {
+            tier: settings.tier.or(self.tier),
+            image: settings.image.clone().or_else(|| self.image.clone()),
+            memory: settings.memory.or(self.memory),
+            cpus: settings.cpus.or(self.cpus),
+            pids: settings.pids.or(self.pids),
+            disk: settings.disk.or(self.disk),
+            allow_downgrade: settings.allow_downgrade.or(self.allow_downgrade),
+            ttl: settings.ttl.or(self.ttl),
+            idle: settings.idle.or(self.idle),
+            profile: None,
+        }
+    }
+}
+
+/// What a sandbox keeps of the profile it was made by; its limits and deadlines are its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MadeBy {
+    /// Which.
+    pub(crate) name: String,
+    /// Its variables, as they were then.
+    #[serde(default)]
+    pub(crate) env: BTreeMap<String, String>,
+}
+
+impl Settings {
+    /// The same with what the profile they name says.
+    pub(crate) fn with_profile(&self, config: &EngineConfig) -> Result<Self> {
+        match &self.profile {
+            None => Ok(self.clone()),
+            Some(name) => Ok(find(config, name)?.under(self)),
+        }
+    }
+
+    /// What the sandbox keeps of the profile.
+    pub(crate) fn made_by(&self, config: &EngineConfig) -> Result<Option<MadeBy>> {
+        let made_by = |name: &String| Ok(MadeBy { name: name.clone(), env: find(config, name)?.env.clone() });
+        self.profile.as_ref().map(made_by).transpose()
+    }
+}
+
+fn find<'a>(config: &'a EngineConfig, name: &str) -> Result<&'a Profile> {
+    config.profiles.get(name).ok_or_else(|| {
+        let known: Vec<&str> = config.profiles.keys().map(String::as_str).collect();
+        let next = if known.is_empty() {
+            "leave profile out; the configuration has none".to_owned()
+        } else {
+            format!("choose one of {}, or leave it out", known.join(", "))
+        };
+        Error::new(Code::ProfileNotFound, format!("there is no profile {name:?}"))
+            .detail("profiles", known)
+            .next(next)
+    })
+}
