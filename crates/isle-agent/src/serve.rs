@@ -19,6 +19,7 @@ use tokio::task::LocalSet;
 use crate::code::{self, Interpreters};
 use crate::control::{self, Control};
 use crate::family::has_no_children;
+use crate::network::{self, Network};
 use crate::ration::{self, Ration};
 use crate::runs::{RunKind, Runs};
 use crate::{entrance, files, place, reap, refusals, run, steps, tree};
@@ -28,6 +29,7 @@ pub(crate) struct Agent {
     pub(crate) runs: Runs,
     pub(crate) code: Interpreters,
     pub(crate) control: Control,
+    pub(crate) network: Network,
     missing: Vec<(String, String)>,
 }
 
@@ -50,6 +52,7 @@ pub(crate) fn serve_forever(
             runs: Runs::default(),
             code: Interpreters::default(),
             control: Control::default(),
+            network: Network::default(),
             missing: preamble.missing.clone(),
         });
         tokio::task::spawn_local(reaper.run(agent.clone()));
@@ -167,6 +170,12 @@ async fn operation(mut stream: Stream, agent: Shared) -> Result<(), isle_wire::F
             write_message(&mut stream, &entrance::input(&agent, &request).await).await?
         }
         Request::Control => return control::relay(stream, agent).await,
+        Request::Gate => return network::gate(stream, agent).await,
+        Request::Take(request) => {
+            network::take(stream, agent, &request).await;
+            return Ok(());
+        }
+        Request::Dial(request) => return network::dial(stream, &request).await,
         Request::Shutdown => leave(agent).await,
     }
     // Everything was sent; a clean end lets the host tell it from a broken one.

@@ -10,6 +10,7 @@ mod events;
 mod file;
 mod job;
 mod lifecycle;
+mod network;
 mod sync;
 mod token;
 
@@ -21,6 +22,9 @@ pub(crate) use job::{
     JobStopArguments, JobWriteArguments,
 };
 pub(crate) use lifecycle::{CreateArguments, ExtendArguments};
+pub(crate) use network::{
+    AllowArguments, ExposeArguments, GrantsArguments, NetArguments, RevokeArguments, UnexposeArguments,
+};
 pub(crate) use sync::{
     PullArguments, PushArguments, StartArguments, StopArguments, SyncArguments, SyncCommand, SyncOptions,
     WatchArguments,
@@ -136,6 +140,18 @@ pub(crate) enum Command {
     Spawn(SpawnArguments),
     /// List children and grandchildren of a sandbox, or destroy them
     Children(ChildrenArguments),
+    /// Let a sandbox reach hosts, until that is taken back
+    Allow(AllowArguments),
+    /// Take grants of a sandbox back; what they allowed is cut
+    Revoke(RevokeArguments),
+    /// Show what a sandbox may reach
+    Grants(GrantsArguments),
+    /// Show what a sandbox connected to and what it was denied
+    Net(NetArguments),
+    /// Show a port of a sandbox on this host
+    Expose(ExposeArguments),
+    /// Take a port of a sandbox from this host
+    Unexpose(UnexposeArguments),
     /// List sandboxes
     Ls,
     /// Show a sandbox, or the daemon and everything in it
@@ -190,7 +206,7 @@ pub(crate) enum Command {
 /// Arguments of `isle mcp`.
 #[derive(Debug, Args)]
 pub(crate) struct McpArguments {
-    /// Sets of tools the client is shown: core, files, jobs, contexts, environment, lifecycle, children, admin, or all
+    /// Sets of tools the client is shown: core, files, jobs, contexts, environment, lifecycle, children, admin, network, or all
     #[arg(long, value_name = "SET,SET")]
     pub(crate) toolsets: Option<String>,
 }
@@ -231,6 +247,9 @@ pub(crate) struct CommandArguments {
     /// Limit each process of it: cpu=10s, memory=64M, file_size=10M, open_files=64, processes=20
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) limit: Vec<String>,
+    /// Let it reach a host while it runs, such as example.com:443
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) allow: Vec<String>,
     /// Set a variable; NAME alone passes on this shell's value
     #[arg(long, short, value_name = "NAME=VALUE")]
     pub(crate) env: Vec<String>,

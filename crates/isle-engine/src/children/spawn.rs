@@ -262,7 +262,8 @@ impl Inner {
         };
         let backend = self.backend_for(&spec)?;
         let (origin, terms) = (Origin::Explicit, Terms::default());
-        let stored = StoredSpec { origin, backend: backend.name().to_owned(), spec, terms };
+        let stored =
+            StoredSpec { origin, backend: backend.name().to_owned(), spec, terms, grants: Vec::new() };
         Ok(Arc::new(Sandbox::new(id, address.clone(), stored, backend, now)))
     }
 }

@@ -31,6 +31,8 @@ use crate::events::{EventSelection, Events, FollowedEvent};
 use crate::failpoint;
 use crate::journal::{Audit, Journal};
 use crate::metrics::{Metric, Metrics};
+use crate::network::Forwards;
+pub use crate::network::NetworkConfig;
 use crate::ops::Registry;
 use crate::ops::shapes::RunResult;
 use crate::pipeline::{Admission, Capacity, stopping};
@@ -78,6 +80,8 @@ pub struct EngineConfig {
     pub spawn_policies: SpawnPolicies,
     /// How long named sandboxes live.
     pub deadlines: Deadlines,
+    /// What every sandbox may reach.
+    pub network: NetworkConfig,
 }
 
 /// How long named sandboxes live. `None` is without an end.
@@ -125,6 +129,7 @@ impl Default for EngineConfig {
             host_roots: Vec::new(),
             deadlines: Deadlines::default(),
             spawn_policies: SpawnPolicies::default(),
+            network: NetworkConfig::default(),
         }
     }
 }
@@ -159,6 +164,10 @@ pub(crate) struct Inner {
     /// What the sweeper has done, for whoever counts.
     pub(crate) sweeper: Sweeper,
     pub(crate) children: Children,
+    /// How names become addresses.
+    pub(crate) resolver: Arc<isle_egress::Resolver>,
+    /// Ports of sandboxes on this host.
+    pub(crate) forwards: Forwards,
     /// Everything that goes on in the background; stopping waits for it.
     pub(crate) tasks: TaskTracker,
     pub(crate) started: std::time::Instant,
@@ -249,6 +258,8 @@ pub struct OpenExec {
     pub allow_downgrade: bool,
     /// Run alone among runs with lock, in order.
     pub lock: bool,
+    /// What it may reach while it runs, beside what its sandbox may, such as `example.com:443`.
+    pub allow: Vec<String>,
     /// A terminal instead of pipes.
     pub terminal: Option<TerminalSize>,
     /// Whether standard input will be sent; `/dev/null` otherwise.
@@ -305,6 +316,7 @@ impl Engine {
         capacity: Capacity,
     ) -> Result<Self> {
         let offers = offers(&backends);
+        let resolver = Arc::new(isle_egress::Resolver::new(config.network.hosts.clone()));
         let inner = Arc::new(Inner {
             config,
             events: Arc::new(Events::open(store.clone())?),
@@ -321,6 +333,8 @@ impl Engine {
             syncs: Syncs::default(),
             sweeper: Sweeper::default(),
             children: Children::default(),
+            resolver,
+            forwards: Forwards::default(),
             tasks: TaskTracker::new(),
             started: std::time::Instant::now(),
             leaving: CancellationToken::new(),

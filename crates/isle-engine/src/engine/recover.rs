@@ -311,7 +311,13 @@ impl Inner {
         }
         // How long it was to live is not in the backend's record.
         let terms = Terms::default();
-        let stored = StoredSpec { origin: Origin::Explicit, backend: backend.name().to_owned(), spec, terms };
+        let stored = StoredSpec {
+            origin: Origin::Explicit,
+            backend: backend.name().to_owned(),
+            spec,
+            terms,
+            grants: Vec::new(),
+        };
         let incarnation = || {
             let (id, name) = (id.clone(), name.clone());
             // A volume is called as its sandbox is, namespace included.
@@ -441,6 +447,7 @@ impl Inner {
             language: None,
             remove_after: None,
             guard: None,
+            grants: None,
             entered,
         };
         self.tasks.spawn(job.run());

@@ -9,6 +9,7 @@ use crate::backend::{Containment, Limits, Tier};
 use crate::context::CallContext;
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::network::parse_grants;
 use crate::sandbox::Settings;
 use crate::values::{ByteSize, SandboxName, Term};
 
@@ -37,6 +38,9 @@ pub(super) struct Input {
     ttl: Option<Term>,
     /// How long it lives unused, e.g. 30m.
     idle: Option<Term>,
+    /// What it may reach, such as "example.com:443".
+    #[serde(default)]
+    allow: Vec<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -61,6 +65,7 @@ impl Operation for Create {
     const EFFECT: Effect = Effect::Idempotent;
 
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
+        let allow = parse_grants(&input.allow)?;
         let settings = Settings {
             tier: input.tier,
             image: input.image,
@@ -73,6 +78,9 @@ impl Operation for Create {
             idle: input.idle,
         };
         let sandbox = engine.inner.create_named(&context, &input.sandbox, &settings).await?;
+        if !allow.is_empty() {
+            engine.inner.allow(&context, &sandbox, &allow).await?;
+        }
         Ok(Output {
             brief: SandboxBrief::of(&sandbox),
             limits: sandbox.spec.limits.clone(),

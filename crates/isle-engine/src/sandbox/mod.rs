@@ -23,6 +23,7 @@ use sha2::{Digest, Sha256};
 use crate::agent::{self, AgentClient};
 use crate::backend::{Backend, Containment, Guarantee, GuaranteeStatus, SandboxSpec};
 use crate::error::{Code, Error, Result};
+use crate::network::{SandboxNetwork, StoredGrant};
 use crate::values::{Address, Namespace, RunId, SandboxId, SandboxName};
 
 pub(crate) use choose::offers;
@@ -87,6 +88,9 @@ pub(crate) struct StoredSpec {
     /// How long it may live.
     #[serde(default)]
     pub(crate) terms: Terms,
+    /// What it was granted since.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) grants: Vec<StoredGrant>,
 }
 
 /// One incarnation of a sandbox.
@@ -107,6 +111,8 @@ pub(crate) struct Sandbox {
     pub(crate) programs: Arc<Programs>,
     /// Who asks for it runs alone among those who ask.
     pub(crate) lane: Arc<Lane>,
+    /// What it may reach.
+    pub(crate) network: SandboxNetwork,
     state: AtomicU8,
     agent: OnceLock<AgentClient>,
     containment: OnceLock<Containment>,
@@ -149,6 +155,7 @@ impl Sandbox {
             created_at_ms,
             programs: Arc::default(),
             lane: Arc::default(),
+            network: SandboxNetwork::with(stored.grants),
             state: AtomicU8::new(SandboxState::Creating as u8),
             agent: OnceLock::new(),
             containment: OnceLock::new(),

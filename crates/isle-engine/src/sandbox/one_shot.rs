@@ -71,7 +71,8 @@ impl Inner {
             // An id follows the rules of names, so it can stand where a name is due.
             let address = Address::new(namespace, id.as_str().parse()?);
             let (origin, terms) = (Origin::Explicit, Terms::default());
-            let stored = StoredSpec { origin, backend: backend.name().to_owned(), spec, terms };
+            let stored =
+                StoredSpec { origin, backend: backend.name().to_owned(), spec, terms, grants: Vec::new() };
             let mut sandbox = Sandbox::new(id, address, stored, Arc::clone(&backend), wall_clock_ms());
             sandbox.programs = inner.fleet.programs_of(backend.name(), &sandbox.spec.image);
             let sandbox = Arc::new(sandbox);
