@@ -52,7 +52,7 @@ impl Operation for Exec {
     type Output = RunResult;
     const NAME: &'static str = "exec";
     const TITLE: &'static str = "Run a command";
-    const DESCRIPTION: &'static str = "Run a command in an isolated Linux sandbox. Files in /workspace and installed packages stay; every call is a fresh shell. No network unless granted. A long run answers state=running: use wait, logs, kill.";
+    const DESCRIPTION: &'static str = "Run a command in an isolated Linux sandbox. Files in /workspace and installed packages stay; every call is a fresh shell. No network. A long run answers state=running: use wait, logs, kill.";
     const ROUTE: Route = Route { method: Method::Post, path: "/sandboxes/{sandbox}/exec" };
     const TOOLSET: Toolset = Toolset::Core;
     const EFFECT: Effect = Effect::Changes;
