@@ -12,6 +12,7 @@ mod files;
 mod fork_server;
 mod kill_order;
 mod name;
+mod network;
 mod output;
 mod pause;
 mod place;

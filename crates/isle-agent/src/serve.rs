@@ -19,6 +19,7 @@ use tokio::task::LocalSet;
 use crate::code::{self, Interpreters};
 use crate::control::{self, Control};
 use crate::family::has_no_children;
+use crate::network::{self, Network};
 use crate::pause::{self, Pause};
 use crate::ration::{self, Ration};
 use crate::runs::{RunKind, Runs};
@@ -29,6 +30,7 @@ pub(crate) struct Agent {
     pub(crate) runs: Runs,
     pub(crate) code: Interpreters,
     pub(crate) control: Control,
+    pub(crate) network: Network,
     pub(crate) pause: Pause,
     missing: Vec<(String, String)>,
 }
@@ -52,6 +54,7 @@ pub(crate) fn serve_forever(
             runs: Runs::default(),
             code: Interpreters::default(),
             control: Control::default(),
+            network: Network::default(),
             pause: Pause::default(),
             missing: preamble.missing.clone(),
         });
@@ -174,6 +177,12 @@ async fn operation(mut stream: Stream, agent: Shared) -> Result<(), isle_wire::F
             let count = pause::set(&agent, on).await;
             write_message(&mut stream, &Reply::Stood(count)).await?;
         }
+        Request::Gate => return network::gate(stream, agent).await,
+        Request::Take(request) => {
+            network::take(stream, agent, &request).await;
+            return Ok(());
+        }
+        Request::Dial(request) => return network::dial(stream, &request).await,
         Request::Shutdown => leave(agent).await,
     }
     // Everything was sent; a clean end lets the host tell it from a broken one.

@@ -54,6 +54,9 @@ pub struct AttachRequest {
     pub allow_downgrade: bool,
     /// Run alone among runs with lock, in order.
     pub lock: bool,
+    /// What it may reach while it runs, such as `example.com:443`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allow: Vec<String>,
     /// A terminal instead of pipes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub terminal: Option<Terminal>,

@@ -126,6 +126,8 @@ pub struct Net {
     pub entries: VecDeque<Entry>,
     /// How many entries there have been; the sequence of the newest.
     pub sequence: u64,
+    /// Connections that were made and have ended.
+    pub connections: u64,
     /// Denials so far.
     pub denied: u64,
     /// Granted connections that failed.
@@ -146,7 +148,7 @@ impl Net {
                 self.denials.push_back((self.sequence, denial.clone()));
             }
             Fate::Failed(_) => self.failed += 1,
-            Fate::Closed { .. } => {}
+            Fate::Closed { .. } => self.connections += 1,
         }
         if self.entries.len() == KEPT {
             self.entries.pop_front();

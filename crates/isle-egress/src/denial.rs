@@ -65,15 +65,36 @@ pub struct Denial {
     pub rule: Option<String>,
     /// More about it, such as the address a name led to.
     pub detail: Option<String>,
+    /// The grant that would have allowed it, where one would.
+    pub wanted: Option<String>,
 }
 
 impl Denial {
     pub(crate) fn new(target: impl fmt::Display, reason: Reason) -> Self {
-        Self { target: printable(&target.to_string()), reason, rule: None, detail: None }
+        let target = printable(&target.to_string());
+        let wanted = match reason {
+            Reason::NotGranted | Reason::PortNotGranted | Reason::Exhausted | Reason::Revoked => {
+                Some(target.clone())
+            }
+            Reason::Malformed
+            | Reason::ForbiddenAddress
+            | Reason::Unresolvable
+            | Reason::NotTls
+            | Reason::WrongServerName
+            | Reason::NotHttp
+            | Reason::WrongHostHeader
+            | Reason::TooMany => None,
+        };
+        Self { target, reason, rule: None, detail: None, wanted }
     }
 
     pub(crate) fn of(target: &Target, reason: Reason) -> Self {
         Self::new(target, reason)
+    }
+
+    pub(crate) fn wanted(mut self, grant: impl fmt::Display) -> Self {
+        self.wanted = Some(grant.to_string());
+        self
     }
 
     pub(crate) fn rule(mut self, rule: impl fmt::Display) -> Self {
@@ -93,9 +114,9 @@ impl Denial {
         match self.reason {
             Reason::NotGranted | Reason::PortNotGranted => format!("ask for a grant of {target}"),
             Reason::Malformed => "write the host as a plain name or a plain address".into(),
-            Reason::ForbiddenAddress => match &self.detail {
-                Some(address) => format!("if it is meant, also grant the address: {address}"),
-                None => "if it is meant, also grant the address".into(),
+            Reason::ForbiddenAddress => match &self.wanted {
+                Some(address) => format!("if it is meant, also ask for a grant of {address}"),
+                None => "if it is meant, also ask for a grant of the address".into(),
             },
             Reason::Unresolvable => "check the name, and that the host of the sandbox can resolve it".into(),
             Reason::NotTls => "use TLS, or ask for a grant of the port with `/tcp`".into(),

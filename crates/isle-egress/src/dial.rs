@@ -67,7 +67,8 @@ fn check(
         let class = classify(address);
         if class != Class::Public && !opened(address) {
             let detail = format!("{}, {}", Host::Address(address), class.as_str());
-            return Err(Denial::of(target, Reason::ForbiddenAddress).detail(detail));
+            let meant = Target { host: Host::Address(address), port: target.port };
+            return Err(Denial::of(target, Reason::ForbiddenAddress).detail(detail).wanted(meant));
         }
         allowed.push(address);
     }

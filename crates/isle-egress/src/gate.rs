@@ -39,6 +39,18 @@ pub enum Outcome {
     Failed(String),
 }
 
+/// An end, and what is still to be said to the program.
+struct Ended {
+    outcome: Outcome,
+    last_word: Option<String>,
+}
+
+impl From<Outcome> for Ended {
+    fn from(outcome: Outcome) -> Self {
+        Self { outcome, last_word: None }
+    }
+}
+
 /// The gate of one sandbox.
 #[derive(Debug)]
 pub struct Gate {
@@ -172,13 +184,17 @@ impl Gate {
         };
         let mut moved = Moved::default();
         let mut used = None;
-        let outcome = self.conduct(&target, inside, &mut moved, &mut used).await;
+        let Ended { outcome, last_word } = self.conduct(&target, inside, &mut moved, &mut used).await;
         let fate = match &outcome {
             Outcome::Closed => Fate::Closed { sent: moved.sent, received: moved.received },
             Outcome::Denied(denial) => Fate::Denied(denial.clone()),
             Outcome::Failed(error) => Fate::Failed(error.clone()),
         };
+        // On record before it is told: who hears of a denial finds it there.
         self.note(target.to_string(), used, began.elapsed(), fate);
+        if let Some(text) = last_word {
+            tell(inside, &text).await;
+        }
         outcome
     }
 
@@ -188,13 +204,13 @@ impl Gate {
         inside: &mut S,
         moved: &mut Moved,
         used: &mut Option<GrantId>,
-    ) -> Outcome
+    ) -> Ended
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let (granted, tally, _seat) = match self.admit(target) {
             Ok(admitted) => admitted,
-            Err(denial) => return Outcome::Denied(denial),
+            Err(denial) => return Outcome::Denied(denial).into(),
         };
         *used = Some(granted.id);
         let checked = tokio::select! {
@@ -203,30 +219,25 @@ impl Gate {
         };
         let first = match checked {
             Ok(first) => first,
-            Err(refused) => {
-                if refused.in_http {
-                    tell(inside, &refused.denial.http_response()).await;
-                }
-                return Outcome::Denied(refused.denial);
+            Err(Refused { denial, in_http }) => {
+                let last_word = in_http.then(|| denial.http_response());
+                return Ended { outcome: Outcome::Denied(denial), last_word };
             }
         };
         let dialed = tokio::select! {
             dialed = self.dial(target) => dialed,
             () = self.ended(target, granted) => Err(Undialed::Denied(Denial::of(target, Reason::Revoked))),
         };
+        let in_http = granted.protocol == Protocol::Http;
         let outside = match dialed {
             Ok(outside) => outside,
             Err(Undialed::Denied(denial)) => {
-                if granted.protocol == Protocol::Http {
-                    tell(inside, &denial.http_response()).await;
-                }
-                return Outcome::Denied(denial);
+                let last_word = in_http.then(|| denial.http_response());
+                return Ended { outcome: Outcome::Denied(denial), last_word };
             }
             Err(Undialed::Failed(error)) => {
-                if granted.protocol == Protocol::Http {
-                    tell(inside, &bad_gateway(target, &error)).await;
-                }
-                return Outcome::Failed(error.to_string());
+                let last_word = in_http.then(|| bad_gateway(target, &error));
+                return Ended { outcome: Outcome::Failed(error.to_string()), last_word };
             }
         };
         tally.opened();
@@ -235,7 +246,7 @@ impl Gate {
             () = self.ended(target, granted) => None,
         };
         tally.closed();
-        match ended {
+        let outcome = match ended {
             Some(Ok(())) => Outcome::Closed,
             Some(Err(Stopped::Broken(error))) => Outcome::Failed(error.to_string()),
             Some(Err(Stopped::Exhausted)) => {
@@ -244,7 +255,8 @@ impl Gate {
                 Outcome::Denied(Denial::of(target, Reason::Exhausted))
             }
             None => Outcome::Denied(Denial::of(target, Reason::Revoked)),
-        }
+        };
+        outcome.into()
     }
 
     /// Decides, and takes one of the connections a sandbox may have.

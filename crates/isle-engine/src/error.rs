@@ -52,6 +52,8 @@ codes! {
     JobNotFound "JOB_NOT_FOUND" 404 false "The sandbox has, and had, no job of that name.";
     FileNotFound "FILE_NOT_FOUND" 404 false "There is no such file or directory in the sandbox.";
     ProfileNotFound "PROFILE_NOT_FOUND" 404 false "The configuration has no profile of that name.";
+    GrantNotFound "GRANT_NOT_FOUND" 404 false "The sandbox has no such grant.";
+    PortNotFound "PORT_NOT_FOUND" 404 false "That port of the sandbox is not shown on this host.";
     SyncNotFound "SYNC_NOT_FOUND" 404 false "There is no live sync of that name.";
     NamespaceNotFound "NAMESPACE_NOT_FOUND" 404 false "There is no namespace of that name.";
     TokenNotFound "TOKEN_NOT_FOUND" 404 false "There is no token with that id.";
@@ -60,6 +62,7 @@ codes! {
     NotDirectory "NOT_DIRECTORY" 409 false "A file stands where a directory is due.";
     NotRegular "NOT_REGULAR" 409 false "The path is a pipe, socket or device.";
     AlreadyExists "ALREADY_EXISTS" 409 false "The sandbox exists with other settings.";
+    PortTaken "PORT_TAKEN" 409 false "The port of this host is used by somebody else.";
     FileExists "FILE_EXISTS" 409 false "Something stands there already.";
     TextNotFound "TEXT_NOT_FOUND" 409 false "The text to be replaced is not in the file; nothing was changed.";
     TextNotUnique "TEXT_NOT_UNIQUE" 409 false "The text to be replaced is in the file more than once; nothing was changed.";

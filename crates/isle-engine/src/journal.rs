@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::backend::Lifetime;
 use crate::context::CallContext;
 use crate::error::{Code, Error, Result};
+use crate::network::StoredGrant;
 use crate::ops::shapes::{CommandRecord, CommandState, RunState};
 use crate::pipeline::Stage;
 use crate::run::output::KeptOutput;
@@ -265,6 +266,17 @@ impl Journal {
         }
     }
 
+    /// What it is granted from now on.
+    pub(crate) fn sandbox_grants(
+        &self,
+        sandbox: &Sandbox,
+        grants: Vec<StoredGrant>,
+        audit: &Audit,
+    ) -> Result<()> {
+        let change = SandboxChange { spec: Some(stored_spec(sandbox, grants)?), ..SandboxChange::default() };
+        self.store.update_sandbox_audited(sandbox.id.as_str(), change, &audit.0).map_err(store_error)
+    }
+
     /// When it was last used, and what is left of its time.
     pub(crate) fn sandbox_last_used(&self, sandbox: &Sandbox) -> Result<()> {
         let change = SandboxChange {
@@ -501,14 +513,20 @@ impl Journal {
     }
 }
 
-fn row_of(sandbox: &Sandbox, state: SandboxState) -> Result<SandboxRow> {
+/// How a sandbox was made and what it was granted since, as it is stored.
+fn stored_spec(sandbox: &Sandbox, grants: Vec<StoredGrant>) -> Result<Value> {
     let stored = StoredSpec {
         origin: sandbox.origin,
         backend: sandbox.backend.name().to_owned(),
         spec: sandbox.spec.clone(),
         terms: sandbox.terms,
         profile: sandbox.profile.clone(),
+        grants,
     };
+    serde_json::to_value(stored).map_err(Error::internal)
+}
+
+fn row_of(sandbox: &Sandbox, state: SandboxState) -> Result<SandboxRow> {
     let (name, kind) = match sandbox.spec.lifetime {
         Lifetime::Named => (Some(sandbox.name.to_string()), "named"),
         Lifetime::OneShot => (None, "one_shot"),
@@ -519,7 +537,7 @@ fn row_of(sandbox: &Sandbox, state: SandboxState) -> Result<SandboxRow> {
         name,
         kind: kind.into(),
         state: state.as_str().into(),
-        spec: serde_json::to_value(stored).map_err(Error::internal)?,
+        spec: stored_spec(sandbox, sandbox.network.stored())?,
         fingerprint: sandbox.fingerprint.clone(),
         anchor: Value::Null,
         containment: Value::Null,

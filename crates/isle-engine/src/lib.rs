@@ -14,6 +14,7 @@ pub mod events;
 mod install;
 mod journal;
 pub mod metrics;
+pub mod network;
 pub mod ops;
 mod pipeline;
 pub mod profile;

@@ -35,6 +35,7 @@ fn open(target: Target, command: Command) -> OpenExec {
         limits: RunLimits::default(),
         allow_downgrade: false,
         lock: false,
+        allow: Vec::new(),
         timeout: None,
         terminal: None,
         stdin: true,

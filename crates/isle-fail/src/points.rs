@@ -115,6 +115,9 @@ points! {
     SyncStarted "sync.started" Fail Everywhere;
     SyncAudited "sync.audited" Die Everywhere;
 
+    // The network.
+    GrantRecorded "grant.recorded" Die Everywhere;
+
     // Making a sandbox anew in place of another.
     ReplaceMarked "replace.marked" Fail Everywhere;
     ReplaceRemoved "replace.removed" Fail Everywhere;

@@ -9,6 +9,8 @@ mod file;
 #[path = "../../isle/src/config/keys.rs"]
 #[expect(dead_code, reason = "the program uses the rest")]
 mod keys;
+#[path = "../../isle/src/config/profiles.rs"]
+mod profiles;
 #[path = "../../isle/src/config/value.rs"]
 mod value;
 
@@ -39,10 +41,11 @@ fn means_itself(kind: value::Kind, value: &Value) {
     drop(value.json());
     assert!(value::schema(kind).is_object());
     match value {
-        Value::List(_) | Value::Map(_) | Value::Tables(_) => {}
+        Value::List(_) | Value::Map(_) | Value::Tables(_) | Value::Profiles(_) => {}
         Value::Text(_)
         | Value::Size(_)
         | Value::Span(_)
+        | Value::Term(_)
         | Value::Number(_)
         | Value::Count(_)
         | Value::Switch(_) => {

@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// What failed, and how the kernel said so.
@@ -183,6 +184,42 @@ pub fn loopback_up() -> io::Result<()> {
             .into(),
     )
     .map(drop)
+}
+
+/// Makes every address of an IPv4 block one of this machine, as those of 127.0.0.0/8 are: a local route
+/// over loopback, and no address that anybody would see on an interface.
+pub fn make_local(block: Ipv4Addr, length: u8) -> io::Result<()> {
+    const LOOPBACK: u32 = 1;
+    const CREATE: u16 = 0x400;
+    let message = |length: usize| u32::try_from(length).unwrap_or(0).to_ne_bytes();
+    let number = |value: libc::c_int| u16::try_from(value).unwrap_or(0);
+    let mut route = vec![u8::try_from(libc::AF_INET).unwrap_or(0), length, 0, 0];
+    route.extend([libc::RT_TABLE_LOCAL, libc::RTPROT_BOOT, libc::RT_SCOPE_HOST, libc::RTN_LOCAL]);
+    route.extend(0u32.to_ne_bytes());
+    for (kind, value) in [(libc::RTA_DST, block.octets()), (libc::RTA_OIF, LOOPBACK.to_ne_bytes())] {
+        route.extend(8u16.to_ne_bytes());
+        route.extend(kind.to_ne_bytes());
+        route.extend(value);
+    }
+    let mut packet = message(16 + route.len()).to_vec();
+    packet.extend(libc::RTM_NEWROUTE.to_ne_bytes());
+    packet.extend((number(libc::NLM_F_REQUEST) | number(libc::NLM_F_ACK) | CREATE).to_ne_bytes());
+    packet.extend([0; 8]);
+    packet.extend(route);
+    let flags = rustix::net::SocketFlags::CLOEXEC;
+    let (family, kind) = (rustix::net::AddressFamily::NETLINK, rustix::net::SocketType::RAW);
+    let socket = rustix::net::socket_with(family, kind, flags, None)?;
+    rustix::net::send(&socket, &packet, rustix::net::SendFlags::empty())?;
+    let mut answer = [0u8; 1024];
+    let (length, _) = rustix::net::recv(&socket, &mut answer, rustix::net::RecvFlags::empty())?;
+    // A header, and the error number, negated; 0 is success.
+    match answer.get(16..20).filter(|_| length >= 20) {
+        Some(&[a, b, c, d]) => match i32::from_ne_bytes([a, b, c, d]) {
+            0 => Ok(()),
+            error => Err(io::Error::from_raw_os_error(-error)),
+        },
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
 }
 
 /// Sets both limits of a resource, never above the hard limit in force.

@@ -40,6 +40,8 @@ pub struct SandboxChange {
     pub state: Option<String>,
     /// New anchor.
     pub anchor: Option<Value>,
+    /// How it was made, and what it was granted since.
+    pub spec: Option<Value>,
     /// New containment report.
     pub containment: Option<Value>,
     /// New time of last use.

@@ -162,12 +162,14 @@ pub(crate) fn update(connection: &Connection, id: &str, change: &SandboxChange) 
         check_state(state)?;
     }
     let anchor = change.anchor.as_ref().map(Value::to_string);
+    let spec = change.spec.as_ref().map(Value::to_string);
     let containment = change.containment.as_ref().map(Value::to_string);
     let lease = change.lease.as_ref().map(Value::to_string);
     // Only the columns that change are named: naming `state` would touch its index as well.
-    let fields: [(&str, Option<&dyn ToSql>); 5] = [
+    let fields: [(&str, Option<&dyn ToSql>); 6] = [
         ("state", change.state.as_ref().map(|value| value as &dyn ToSql)),
         ("anchor", anchor.as_ref().map(|value| value as &dyn ToSql)),
+        ("spec", spec.as_ref().map(|value| value as &dyn ToSql)),
         ("containment", containment.as_ref().map(|value| value as &dyn ToSql)),
         ("last_used_ms", change.last_used_ms.as_ref().map(|value| value as &dyn ToSql)),
         ("lease", lease.as_ref().map(|value| value as &dyn ToSql)),

@@ -10,6 +10,7 @@ mod cork;
 mod failure;
 mod file;
 mod frame;
+mod gate;
 mod message;
 mod mux;
 mod quiet;
@@ -24,6 +25,7 @@ pub use control::{CONTROL_CONNECTIONS, CONTROL_LINE, ControlAnswer, ControlEvent
 pub use failure::{Failure, FailureKind};
 pub use file::*;
 pub use frame::{Frame, FrameError, MAX_FRAME, read_frame, write_frame, write_message};
+pub use gate::{DialRequest, GateAnswer, GateEvent, GateLookup, GateOpened, GatePorts, TakeRequest};
 pub use message::*;
 pub use mux::{Incoming, Mux, MuxError, Side, Stream};
 pub use quiet::QuietSocket;
@@ -44,6 +46,9 @@ pub const RATION_GENERATION: u32 = 3;
 pub const JOBS_GENERATION: u32 = 3;
 /// The first generation whose agents edit, search, watch and carry whole trees.
 pub const TREE_GENERATION: u32 = 3;
+
+/// The first generation whose agents serve a network.
+pub const GATE_GENERATION: u32 = 3;
 
 /// The oldest agent generation the host still talks to.
 pub const OLDEST_GENERATION: u32 = 1;

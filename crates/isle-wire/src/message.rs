@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::file::{
     ListRequest, Listing, PathRequest, ReadRequest, RemoveRequest, Stat, WhichRequest, WriteRequest,
 };
+use crate::gate::{DialRequest, TakeRequest};
 use crate::steps::{InputRequest, StepEnd, StepsRequest};
 use crate::tree::{
     ArchiveRefused, Carried, EditRefused, EditRequest, Edited, ManifestRequest, Matches, MoveRequest,
@@ -110,6 +111,16 @@ pub enum Request {
     /// takes the place of an earlier one.
     #[n(50)]
     Control,
+    /// Serve the network for as long as this stream lives: see [`crate::GateEvent`]. A later one takes
+    /// the place of an earlier one.
+    #[n(60)]
+    Gate,
+    /// Take a connection that a program opened: see [`TakeRequest`].
+    #[n(61)]
+    Take(#[n(0)] TakeRequest),
+    /// Connect to a port of the sandbox: see [`DialRequest`].
+    #[n(62)]
+    Dial(#[n(0)] DialRequest),
 }
 
 /// Opens a connection.

@@ -10,6 +10,7 @@ mod events;
 mod file;
 mod job;
 mod lifecycle;
+mod network;
 mod sync;
 mod token;
 mod top;
@@ -22,6 +23,9 @@ pub(crate) use job::{
     JobStopArguments, JobWriteArguments,
 };
 pub(crate) use lifecycle::{CreateArguments, ExtendArguments, PauseArguments};
+pub(crate) use network::{
+    AllowArguments, ExposeArguments, GrantsArguments, NetArguments, RevokeArguments, UnexposeArguments,
+};
 pub(crate) use sync::{
     PullArguments, PushArguments, StartArguments, StopArguments, SyncArguments, SyncCommand, SyncOptions,
     WatchArguments,
@@ -144,6 +148,18 @@ pub(crate) enum Command {
     Children(ChildrenArguments),
     /// Hand JSON to a sandbox: a value, or a file or variable of another one
     Bridge(BridgeArguments),
+    /// Let a sandbox reach hosts, until that is taken back
+    Allow(AllowArguments),
+    /// Take grants of a sandbox back; what they allowed is cut
+    Revoke(RevokeArguments),
+    /// Show what a sandbox may reach
+    Grants(GrantsArguments),
+    /// Show what a sandbox connected to and what it was denied
+    Net(NetArguments),
+    /// Show a port of a sandbox on this host
+    Expose(ExposeArguments),
+    /// Take a port of a sandbox from this host
+    Unexpose(UnexposeArguments),
     /// List sandboxes
     Ls,
     /// Show a sandbox, or the daemon and everything in it
@@ -200,7 +216,7 @@ pub(crate) enum Command {
 /// Arguments of `isle mcp`.
 #[derive(Debug, Args)]
 pub(crate) struct McpArguments {
-    /// Sets of tools the client is shown: core, files, jobs, contexts, environment, lifecycle, children, admin, or all
+    /// Sets of tools the client is shown: core, files, jobs, contexts, environment, lifecycle, children, admin, network, or all
     #[arg(long, value_name = "SET,SET")]
     pub(crate) toolsets: Option<String>,
 }
@@ -241,6 +257,9 @@ pub(crate) struct CommandArguments {
     /// Limit each process of it: cpu=10s, memory=64M, file_size=10M, open_files=64, processes=20
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) limit: Vec<String>,
+    /// Let it reach a host while it runs, such as example.com:443
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) allow: Vec<String>,
     /// Set a variable; NAME alone passes on this shell's value
     #[arg(long, short, value_name = "NAME=VALUE")]
     pub(crate) env: Vec<String>,

@@ -9,10 +9,10 @@ mod trees;
 use std::time::Duration;
 
 use isle_wire::{
-    CODE_GENERATION, ContextAction, ContextEntry, ContextList, ContextRequest, FailureKind, Frame,
-    FrameError, GENERATION, GuestUser, Hello, InputRequest, JOBS_GENERATION, Mux, OLDEST_GENERATION,
-    PathRequest, Reply, Request, RunEntry, RunList, RunRef, Side, SignalRequest, Stream, TREE_GENERATION,
-    Welcome, WhichRequest, read_frame, write_message,
+    CODE_GENERATION, ContextAction, ContextEntry, ContextList, ContextRequest, DialRequest, FailureKind,
+    Frame, FrameError, GATE_GENERATION, GENERATION, GuestUser, Hello, InputRequest, JOBS_GENERATION, Mux,
+    OLDEST_GENERATION, PathRequest, Reply, Request, RunEntry, RunList, RunRef, Side, SignalRequest, Stream,
+    TREE_GENERATION, Welcome, WhichRequest, read_frame, write_message,
 };
 
 use crate::backend::Link;
@@ -68,6 +68,26 @@ impl AgentClient {
     /// Whether it can keep interpreters. An agent never changes, so one of an earlier version cannot.
     pub(crate) fn keeps_interpreters(&self) -> bool {
         self.generation >= CODE_GENERATION
+    }
+
+    /// Whether it serves a network and connects to ports of its sandbox.
+    pub(crate) fn serves_gate(&self) -> bool {
+        self.generation >= GATE_GENERATION
+    }
+
+    /// Resolves when the connection has ended.
+    pub(crate) async fn closed(&self) {
+        self.mux.closed().await;
+    }
+
+    /// Connects to a port of the sandbox; `None` when nothing listens there.
+    pub(crate) async fn dial(&self, port: u16) -> Result<Option<Stream>> {
+        let mut stream = self.request(&Request::Dial(DialRequest { port })).await?;
+        match answer::<Reply>(&mut stream).await? {
+            Reply::Done => Ok(Some(stream)),
+            Reply::Failed(_) => Ok(None),
+            other => Err(unexpected(&other)),
+        }
     }
 
     /// Whether it keeps the input of runs and runs several commands as one.

@@ -128,6 +128,7 @@ impl Inner {
             kind: RunKind::Exec,
             job: None,
             lock: false,
+            allow: Vec::new(),
             // Not by name: what has this name tomorrow may be somebody else's.
             place: Place::Exactly { sandbox: Arc::clone(child) },
             program: match exec.command {

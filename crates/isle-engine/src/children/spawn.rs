@@ -265,7 +265,8 @@ impl Inner {
         };
         let backend = self.backend_for(&spec)?;
         let (origin, terms) = (Origin::Explicit, Terms::default());
-        let stored = StoredSpec { origin, backend: backend.name().to_owned(), spec, terms, profile: None };
+        let (profile, grants) = (None, Vec::new());
+        let stored = StoredSpec { origin, backend: backend.name().to_owned(), spec, terms, profile, grants };
         Ok(Arc::new(Sandbox::new(id, address.clone(), stored, backend, now)))
     }
 }

@@ -32,6 +32,8 @@ use crate::events::{EventSelection, Events, FollowedEvent};
 use crate::failpoint;
 use crate::journal::{Audit, Journal};
 use crate::metrics::{Metric, Metrics};
+use crate::network::Forwards;
+pub use crate::network::NetworkConfig;
 use crate::ops::Registry;
 use crate::ops::shapes::RunResult;
 use crate::pipeline::{Admission, Capacity, stopping};
@@ -82,6 +84,8 @@ pub struct EngineConfig {
     pub deadlines: Deadlines,
     /// Settings of sandboxes under a name.
     pub profiles: BTreeMap<String, Profile>,
+    /// What every sandbox may reach.
+    pub network: NetworkConfig,
 }
 
 /// How long named sandboxes live. `None` is without an end.
@@ -130,6 +134,7 @@ impl Default for EngineConfig {
             deadlines: Deadlines::default(),
             spawn_policies: SpawnPolicies::default(),
             profiles: BTreeMap::new(),
+            network: NetworkConfig::default(),
         }
     }
 }
@@ -164,6 +169,10 @@ pub(crate) struct Inner {
     /// What the sweeper has done, for whoever counts.
     pub(crate) sweeper: Sweeper,
     pub(crate) children: Children,
+    /// How names become addresses.
+    pub(crate) resolver: Arc<isle_egress::Resolver>,
+    /// Ports of sandboxes on this host.
+    pub(crate) forwards: Forwards,
     /// Everything that goes on in the background; stopping waits for it.
     pub(crate) tasks: TaskTracker,
     pub(crate) started: std::time::Instant,
@@ -254,6 +263,8 @@ pub struct OpenExec {
     pub allow_downgrade: bool,
     /// Run alone among runs with lock, in order.
     pub lock: bool,
+    /// What it may reach while it runs, beside what its sandbox may, such as `example.com:443`.
+    pub allow: Vec<String>,
     /// A terminal instead of pipes.
     pub terminal: Option<TerminalSize>,
     /// Whether standard input will be sent; `/dev/null` otherwise.
@@ -310,6 +321,7 @@ impl Engine {
         capacity: Capacity,
     ) -> Result<Self> {
         let offers = offers(&backends);
+        let resolver = Arc::new(isle_egress::Resolver::new(config.network.hosts.clone()));
         let inner = Arc::new(Inner {
             config,
             events: Arc::new(Events::open(store.clone())?),
@@ -326,6 +338,8 @@ impl Engine {
             syncs: Syncs::default(),
             sweeper: Sweeper::default(),
             children: Children::default(),
+            resolver,
+            forwards: Forwards::default(),
             tasks: TaskTracker::new(),
             started: std::time::Instant::now(),
             leaving: CancellationToken::new(),

@@ -311,8 +311,9 @@ impl Inner {
             return None;
         }
         // How long it was to live is not in the backend's record.
-        let (origin, terms, profile) = (Origin::Explicit, Terms::default(), None);
-        let stored = StoredSpec { origin, backend: backend.name().to_owned(), spec, terms, profile };
+        let (origin, terms) = (Origin::Explicit, Terms::default());
+        let (profile, grants) = (None, Vec::new());
+        let stored = StoredSpec { origin, backend: backend.name().to_owned(), spec, terms, profile, grants };
         let incarnation = || {
             let (id, name) = (id.clone(), name.clone());
             // A volume is called as its sandbox is, namespace included.
@@ -442,6 +443,7 @@ impl Inner {
             language: None,
             remove_after: None,
             guard: None,
+            grants: None,
             entered,
         };
         self.tasks.spawn(job.run());

@@ -14,6 +14,7 @@ use crate::agent::ExecSignal;
 use crate::context::CallContext;
 use crate::error::{Code, Error, Result};
 use crate::journal::Audit;
+use crate::network::asked_grants;
 use crate::ops::shapes::RunResult;
 use crate::run::{
     Asked, CodeSource, Input, Patience, Place, Plan, Program, RunKind, SESSION_DEPTH, finished,
@@ -108,6 +109,7 @@ impl Inner {
             kind: RunKind::Session,
             job: None,
             lock: request.lock,
+            allow: asked_grants(context, &request.allow)?,
             place: place(request.target, request.allow_downgrade),
             program: program(request.command),
             cwd: request.cwd,

@@ -317,6 +317,7 @@ impl Inner {
             patience: Patience::GoOn,
             job: None,
             lock: false,
+            allow: Vec::new(),
         };
         self.start_run(context, plan).await
     }

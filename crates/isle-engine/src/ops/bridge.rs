@@ -287,6 +287,7 @@ impl Inner {
             terminal: None,
             input: RunInput::Null,
             patience: Patience::GoOn,
+            allow: Vec::new(),
         };
         let run = self.start_run(context, plan).await?;
         run.wait(context, PATIENCE.0 * 2, OnCancel::Kill).await?;

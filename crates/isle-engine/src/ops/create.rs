@@ -9,6 +9,7 @@ use crate::backend::{Containment, Limits, Tier};
 use crate::context::CallContext;
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::network::asked_grants;
 use crate::sandbox::Settings;
 use crate::values::{ByteSize, SandboxName, Term};
 
@@ -39,6 +40,9 @@ pub(super) struct Input {
     idle: Option<Term>,
     /// Settings under a name of the configuration; what is given here is stronger.
     profile: Option<String>,
+    /// What it may reach, such as "example.com:443".
+    #[serde(default)]
+    allow: Vec<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -63,6 +67,7 @@ impl Operation for Create {
     const EFFECT: Effect = Effect::Idempotent;
 
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
+        let allow = asked_grants(&context, &input.allow)?;
         let settings = Settings {
             tier: input.tier,
             image: input.image,
@@ -76,6 +81,9 @@ impl Operation for Create {
             profile: input.profile,
         };
         let sandbox = engine.inner.create_named(&context, &input.sandbox, &settings).await?;
+        if !allow.is_empty() {
+            engine.inner.allow(&context, &sandbox, &allow).await?;
+        }
         Ok(Output {
             brief: SandboxBrief::of(&sandbox),
             limits: sandbox.spec.limits.clone(),

@@ -82,6 +82,7 @@ impl Operation for Exec {
             timeout: input.timeout,
             limits: input.limits,
             lock: input.lock,
+            allow: Vec::new(),
             wait: input.wait,
             output_limit: input.output_limit,
         };

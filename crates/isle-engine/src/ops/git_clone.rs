@@ -151,6 +151,7 @@ impl Operation for GitClone {
             timeout: input.timeout,
             limits: None,
             lock: None,
+            allow: Vec::new(),
             // Until it ends: its answer is read here.
             wait: Some(inner.config.max_timeout),
             output_limit: None,

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use isle_egress::Grant;
 use isle_wire::GuestUser;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
@@ -147,6 +148,8 @@ pub(super) struct RunArguments {
     pub(super) timeout: Option<Span>,
     pub(super) limits: Option<RunLimits>,
     pub(super) lock: Option<bool>,
+    /// What it may reach while it goes on.
+    pub(super) allow: Vec<Grant>,
     pub(super) wait: Option<Span>,
     pub(super) output_limit: Option<ByteSize>,
 }
@@ -164,6 +167,7 @@ impl RunArguments {
             kind: self.kind,
             job: None,
             lock: self.lock.unwrap_or(false),
+            allow: self.allow,
             place: self.place,
             program: self.program,
             cwd: self.cwd.as_deref().map(GuestPath::parse_absolute).transpose()?,

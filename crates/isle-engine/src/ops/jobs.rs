@@ -123,6 +123,7 @@ impl Operation for StartJob {
             kind: RunKind::Job,
             job: input.name,
             lock: input.lock.unwrap_or(false),
+            allow: Vec::new(),
             place: named_place(input.sandbox),
             program: program(input.command, input.argv)?,
             cwd: input.cwd.as_deref().map(GuestPath::parse_absolute).transpose()?,

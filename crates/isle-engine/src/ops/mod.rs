@@ -39,7 +39,9 @@ mod list;
 mod list_files;
 mod logs;
 mod move_file;
+mod network;
 mod pause;
+mod ports;
 mod read_file;
 mod remove_file;
 mod reset;
@@ -298,6 +300,13 @@ fn standard() -> Vec<Entry> {
         Entry::of::<sync::SyncStop>(),
         Entry::of::<sync::SyncList>(),
         Entry::of::<git_clone::GitClone>(),
+        Entry::of::<network::Allow>(),
+        Entry::of::<network::RevokeGrant>(),
+        Entry::of::<network::Grants>(),
+        Entry::of::<network::Net>(),
+        Entry::of::<ports::Expose>(),
+        Entry::of::<ports::Unexpose>(),
+        Entry::of::<ports::WaitForPort>(),
         Entry::of::<stat_file::StatFile>(),
         Entry::of::<remove_file::RemoveFile>(),
         Entry::of::<audit::Audit>(),

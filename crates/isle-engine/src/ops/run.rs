@@ -15,6 +15,7 @@ use crate::context::CallContext;
 use crate::engine::Engine;
 use crate::error::{Code, Error, Result};
 use crate::install::Wanted;
+use crate::network::asked_grants;
 use crate::run::{CodeSource, Kept, Place, Program, RunKind, RunLimits, language_of};
 use crate::sandbox::Settings;
 use crate::values::{ByteSize, GuestPath, Span};
@@ -68,6 +69,9 @@ pub(super) struct Input {
     allow_downgrade: Option<bool>,
     /// Settings under a name of the configuration; what is given here is stronger.
     profile: Option<String>,
+    /// What it may reach, such as "example.com:443".
+    #[serde(default)]
+    allow: Vec<String>,
     /// Python or Node packages, installed before the code runs.
     packages: Option<Vec<String>>,
 }
@@ -83,6 +87,7 @@ impl Operation for RunOnce {
     const EFFECT: Effect = Effect::Changes;
 
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<RunResult> {
+        let allow = asked_grants(&context, &input.allow)?;
         let packages = input.packages.unwrap_or_default();
         let (kind, program) = match input.code {
             Some(code) if input.command.is_none() && input.argv.as_ref().is_none_or(Vec::is_empty) => {
@@ -133,6 +138,7 @@ impl Operation for RunOnce {
             timeout: input.timeout,
             limits: input.limits,
             lock: None,
+            allow,
             wait: input.wait,
             output_limit: input.output_limit,
         };

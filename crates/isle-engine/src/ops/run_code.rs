@@ -80,6 +80,7 @@ impl Operation for RunCode {
             timeout: input.timeout,
             limits: input.limits,
             lock: input.lock,
+            allow: Vec::new(),
             wait: input.wait,
             output_limit: input.output_limit,
         };

@@ -109,6 +109,7 @@ impl Operation for RunCommands {
             timeout: input.timeout,
             limits: input.limits,
             lock: input.lock,
+            allow: Vec::new(),
             wait: input.wait,
             output_limit: input.output_limit,
         };

@@ -28,13 +28,15 @@ pub enum Toolset {
     Children,
     /// For whoever operates it: tenants, limits, usage, what happened.
     Admin,
+    /// What a sandbox may reach, what it reached, and its ports on this host.
+    Network,
     /// Not an MCP tool.
     None,
 }
 
 impl Toolset {
     /// Those a client can choose, in the order they are shown.
-    pub const CHOICES: [Self; 8] = [
+    pub const CHOICES: [Self; 9] = [
         Self::Core,
         Self::Files,
         Self::Jobs,
@@ -43,6 +45,7 @@ impl Toolset {
         Self::Lifecycle,
         Self::Children,
         Self::Admin,
+        Self::Network,
     ];
 
     /// Its name at every door.
@@ -57,6 +60,7 @@ impl Toolset {
             Self::Lifecycle => "lifecycle",
             Self::Children => "children",
             Self::Admin => "admin",
+            Self::Network => "network",
             Self::None => "none",
         }
     }
@@ -136,7 +140,10 @@ mod tests {
     fn sets_are_read_in_any_order_and_shown_in_one() {
         let read = |text: &str| text.parse::<Toolsets>().map(|sets| sets.to_string());
         assert_eq!(read("jobs, core,jobs").unwrap(), "core,jobs");
-        assert_eq!(read("all").unwrap(), "core,files,jobs,contexts,environment,lifecycle,children,admin");
+        assert_eq!(
+            read("all").unwrap(),
+            "core,files,jobs,contexts,environment,lifecycle,children,admin,network"
+        );
         assert_eq!(read("all").unwrap(), Toolsets::all().to_string());
         for wrong in ["", ",", "none", "Core", "core,filez"] {
             assert_eq!(read(wrong).unwrap_err().code, Code::InvalidArgument, "{wrong}");

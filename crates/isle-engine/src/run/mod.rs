@@ -131,6 +131,8 @@ pub(crate) struct Run {
     pub(crate) commands: Vec<CommandText>,
     /// Values that must not be told with it.
     pub(crate) secrets: Vec<String>,
+    /// Where the log of its sandbox's network stood when it began.
+    pub(crate) network_from: u64,
     started: Instant,
     /// Whether it waits for its turn.
     queued: AtomicBool,
@@ -168,6 +170,7 @@ impl Run {
         output_cap: ByteSize,
     ) -> Self {
         let cap = usize::try_from(output_cap.0).unwrap_or(usize::MAX);
+        let network_from = sandbox.network.sequence();
         Self {
             id,
             sandbox,
@@ -182,6 +185,7 @@ impl Run {
             locked: false,
             commands: Vec::new(),
             secrets: Vec::new(),
+            network_from,
             started: Instant::now(),
             queued: AtomicBool::new(false),
             ending: AtomicU8::new(Ending::Own as u8),

@@ -103,7 +103,12 @@ fn ended_finish(run: &Run, ended: &Ended, happenings: Happenings) -> Finish {
         duration_ms: ended.wall_us / 1000,
         cpu_us: Some(ended.cpu_us),
         peak_rss_kib: Some(ended.peak_rss_kib),
-        violations: ended.violations.iter().map(violation).collect(),
+        violations: ended
+            .violations
+            .iter()
+            .map(violation)
+            .chain(run.sandbox.denials_after(run.network_from))
+            .collect(),
         limits_hit,
         note: (!notes.is_empty()).then(|| notes.join("; ")),
         error: None,

@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use isle_egress::Grant;
 use isle_wire::{GuestUser, TerminalSize};
 use tokio::sync::mpsc;
 
@@ -245,6 +246,8 @@ pub(crate) struct Plan {
     pub(crate) job: Option<JobName>,
     /// Whether it takes its turn among those of its sandbox that ask for it.
     pub(crate) lock: bool,
+    /// What it may reach while it goes on, beside what its sandbox may.
+    pub(crate) allow: Vec<Grant>,
     pub(crate) place: Place,
     pub(crate) program: Program,
     pub(crate) cwd: Option<GuestPath>,

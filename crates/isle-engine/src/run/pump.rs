@@ -20,6 +20,7 @@ use super::{Ending, Finish, Run, report};
 use crate::agent::{ExecInput, broken, forward_input, gone};
 use crate::engine::{Inner, SessionEvent};
 use crate::error::Error;
+use crate::network::RunGrants;
 use crate::pipeline::{self, Unrecorded, Validated};
 use crate::sandbox::{Entered, OneShotGuard, Turn};
 use crate::values::GuestPath;
@@ -51,6 +52,8 @@ pub(crate) struct Job {
     pub(crate) language: Option<Language>,
     pub(crate) remove_after: Option<(GuestPath, isle_wire::GuestUser)>,
     pub(crate) guard: Option<Arc<OneShotGuard>>,
+    /// What it may reach as long as it goes on.
+    pub(crate) grants: Option<RunGrants>,
     /// Its place before the lock of its sandbox, when it asked for that.
     pub(crate) entered: Option<Entered>,
 }
@@ -83,6 +86,7 @@ impl Job {
             language,
             remove_after,
             guard,
+            grants,
             entered,
         } = self;
         let sandbox = Arc::clone(&run.sandbox);
@@ -147,6 +151,7 @@ impl Job {
         };
         let fate = if let End::Ended(ended) = &end { ended.context } else { None };
         let mut finish = classify(&run, end, &named, language, happenings);
+        drop(grants);
         report::complete(&run, &mut finish, fate);
         if let Some(advice) = &run.advice {
             finish.note =

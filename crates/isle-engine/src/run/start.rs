@@ -58,6 +58,7 @@ impl Inner {
 
         let id = RunId::fresh();
         let ready = self.make_ready(context, &plan, &id).await?;
+        let grants = self.grant_for_run(&ready.sandbox, &plan.allow).await?;
         let mut run = Run::new(
             id,
             Arc::clone(&ready.sandbox),
@@ -137,6 +138,7 @@ impl Inner {
             language: ready.resolved.language,
             remove_after: ready.resolved.remove_after.map(|path| (path, plan.user)),
             guard: ready.guard,
+            grants,
             entered,
         };
         self.tasks.spawn(job.run());

@@ -255,7 +255,7 @@ impl Inner {
         wanted: Wanted,
         old: Arc<Sandbox>,
     ) -> Result<Arc<Sandbox>> {
-        let built = self.build(actor, origin, wanted, old.address(), Some(&old.lease)).await;
+        let built = self.build(actor, origin, wanted, old.address(), Some(&old)).await;
         match &built {
             Ok(new) => {
                 if let Err(error) = self.journal.sandbox_replaced_others(new) {
@@ -315,16 +315,18 @@ impl Inner {
         origin: Origin,
         wanted: Wanted,
         address: Address,
-        before: Option<&Lease>,
+        before: Option<&Sandbox>,
     ) -> Result<Arc<Sandbox>> {
         let Wanted { spec, terms, profile } = wanted;
         let backend = self.backend_for(&spec)?;
-        let stored = StoredSpec { origin, backend: backend.name().to_owned(), spec, terms, profile };
+        // What was granted belongs to the name for as long as that is not destroyed.
+        let grants = before.map(|old| old.network.stored()).unwrap_or_default();
+        let stored = StoredSpec { origin, backend: backend.name().to_owned(), spec, terms, profile, grants };
         let mut sandbox =
             Sandbox::new(SandboxId::fresh(), address, stored, Arc::clone(&backend), wall_clock_ms());
         if let Some(before) = before {
             // Whoever takes another's place has what is left of its time.
-            sandbox.lease = Lease::passed_on(terms, before);
+            sandbox.lease = Lease::passed_on(terms, &before.lease);
         }
         let sandbox = Arc::new(sandbox);
         self.journal.sandbox_creating(&sandbox)?;
@@ -409,6 +411,7 @@ impl Inner {
         let containment = super::containment_as_seen(created.containment, &welcome);
         sandbox.is_up(agent, containment);
         self.relay_control(sandbox);
+        self.open_granted_gate(sandbox).await;
         Ok(())
     }
 

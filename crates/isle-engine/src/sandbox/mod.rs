@@ -24,6 +24,7 @@ use sha2::{Digest, Sha256};
 use crate::agent::{self, AgentClient};
 use crate::backend::{Backend, Containment, Guarantee, GuaranteeStatus, SandboxSpec};
 use crate::error::{Code, Error, Result};
+use crate::network::{SandboxNetwork, StoredGrant};
 use crate::profile::MadeBy;
 use crate::values::{Address, Namespace, RunId, SandboxId, SandboxName};
 
@@ -97,6 +98,9 @@ pub(crate) struct StoredSpec {
     /// The profile it was made by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) profile: Option<MadeBy>,
+    /// What it was granted since.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) grants: Vec<StoredGrant>,
 }
 
 /// One incarnation of a sandbox.
@@ -119,6 +123,8 @@ pub(crate) struct Sandbox {
     pub(crate) programs: Arc<Programs>,
     /// Who asks for it runs alone among those who ask.
     pub(crate) lane: Arc<Lane>,
+    /// What it may reach.
+    pub(crate) network: SandboxNetwork,
     state: AtomicU8,
     agent: OnceLock<AgentClient>,
     containment: OnceLock<Containment>,
@@ -164,6 +170,7 @@ impl Sandbox {
             created_at_ms,
             programs: Arc::default(),
             lane: Arc::default(),
+            network: SandboxNetwork::with(stored.grants),
             state: AtomicU8::new(SandboxState::Creating as u8),
             agent: OnceLock::new(),
             containment: OnceLock::new(),

@@ -135,6 +135,7 @@ impl Inner {
             patience: Patience::GoOn,
             job: None,
             lock: false,
+            allow: Vec::new(),
         };
         let run = self.start_run(context, plan).await?;
         run.wait(context, TIME.0 * 2, OnCancel::Kill).await?;

@@ -154,7 +154,10 @@ impl Place {
             | Request::Manifest(_)
             | Request::Prune(_)
             | Request::Pause(_)
-            | Request::Control => {
+            | Request::Control
+            | Request::Gate
+            | Request::Take(_)
+            | Request::Dial(_) => {
                 panic!("an agent of the first generation does not know this request")
             }
             Request::Shutdown => return self.die(),

@@ -4,10 +4,18 @@
 
 use std::fs::File;
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use crate::sys::{Doing, Step, check, loopback_up};
+use crate::sys::{Doing, Step, check, loopback_up, make_local};
+
+/// Where the agent answers questions about names, once the sandbox has a network.
+pub const NAME_SERVER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 53);
+/// The addresses that granted names get: a block that is set apart for tests of networks and leads
+/// nowhere on the internet. To the kernel of the sandbox all of it is this machine, so programs connect
+/// to the agent as they would to a server, without a network card, a capability or a way out.
+const NAMES: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 18, 0, 0), 15);
 
 /// Most namespaces that are kept in view.
 const MOST: usize = 32;
@@ -117,6 +125,7 @@ fn content(file: &File) -> io::Result<Vec<u8>> {
 /// In the sandbox: makes a new namespace usable.
 pub(super) fn set_up() -> Step<()> {
     loopback_up().doing(|| "bring up loopback".into())?;
+    make_local(NAMES.0, NAMES.1).doing(|| "give loopback the addresses of names".into())?;
     // Lets the sandbox user serve on any port of its own loopback.
     std::fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", b"0")
         .doing(|| "open low ports of the sandbox's loopback".into())

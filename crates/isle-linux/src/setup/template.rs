@@ -74,7 +74,11 @@ pub const OWN_ETC: &[(&str, &str)] = &[
         "nsswitch.conf",
         "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n",
     ),
-    ("resolv.conf", "# No network: nothing to resolve with.\n"),
+    (
+        "resolv.conf",
+        "# Answered once the sandbox has a network: granted names only.\n\
+         nameserver 127.0.0.53\noptions attempts:1\n",
+    ),
 ];
 
 /// Links from the root into `/usr`, on hosts where they are links.

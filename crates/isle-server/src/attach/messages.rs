@@ -52,6 +52,9 @@ pub struct AttachRequest {
     /// Run alone among runs with lock, in order.
     #[serde(default)]
     pub lock: bool,
+    /// What it may reach while it runs, such as `example.com:443`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow: Vec<String>,
     /// A terminal instead of pipes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminal: Option<TerminalShape>,
@@ -249,6 +252,7 @@ impl AttachRequest {
             limits: self.limits,
             allow_downgrade: self.allow_downgrade,
             lock: self.lock,
+            allow: self.allow,
             terminal: self.terminal.map(TerminalSize::from),
             stdin: self.stdin,
         })

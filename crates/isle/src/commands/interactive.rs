@@ -56,6 +56,7 @@ pub(super) fn request(
         limits,
         allow_downgrade: settings.chosen_value("allow_downgrade") == Some(&Value::Switch(true)),
         lock: false,
+        allow: how.allow,
         terminal: how.tty.then(|| window().unwrap_or(USUAL_WINDOW)),
         stdin,
     })

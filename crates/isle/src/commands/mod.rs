@@ -26,6 +26,7 @@ mod lifecycle;
 mod logs;
 mod ls;
 mod mcp;
+mod network;
 mod repair;
 mod reset;
 mod restart;
@@ -115,6 +116,12 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Shell(arguments) => block_on(shell::shell(context, arguments)),
         Command::Code(arguments) => block_on(code::code(context, arguments)),
         Command::Contexts(arguments) => block_on(contexts::contexts(context, arguments)),
+        Command::Allow(arguments) => block_on(network::allow(context, arguments)),
+        Command::Revoke(arguments) => block_on(network::revoke(context, arguments)),
+        Command::Grants(arguments) => block_on(network::grants(context, arguments)),
+        Command::Net(arguments) => block_on(network::net(context, arguments)),
+        Command::Expose(arguments) => block_on(network::expose(context, arguments)),
+        Command::Unexpose(arguments) => block_on(network::unexpose(context, arguments)),
         Command::Env(arguments) => block_on(env::env(context, arguments)),
         Command::Validate(arguments) => block_on(validate::validate(context, arguments)),
         Command::Install(arguments) => block_on(install::install(context, arguments)),

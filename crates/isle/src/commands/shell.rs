@@ -26,6 +26,7 @@ pub(super) async fn shell(context: &Context, arguments: ShellArguments) -> Resul
     let how = CommandArguments {
         timeout: None,
         limit: Vec::new(),
+        allow: Vec::new(),
         env: std::env::var("TERM").map(|term| format!("TERM={term}")).into_iter().collect(),
         cwd: arguments.cwd,
         user: arguments.user,

@@ -209,6 +209,22 @@ pub(crate) static KEYS: &[Key] = &[
         "What sandboxes may spawn, by name or beginning of names; without a policy, nothing.",
     ),
     setting(
+        "network_allow",
+        Kind::List,
+        Some(""),
+        Some("ISLE_NETWORK_ALLOW"),
+        Scope::Daemon,
+        "Hosts every sandbox may reach, such as example.com:443; none by default.",
+    ),
+    setting(
+        "network_hosts",
+        Kind::Map,
+        None,
+        None,
+        Scope::Daemon,
+        "Names with fixed addresses for the network of sandboxes, asked before the system.",
+    ),
+    setting(
         "warm_default",
         Kind::Switch,
         Some("true"),
@@ -302,7 +318,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("core"),
         Some("ISLE_TOOLSETS"),
         Scope::Daemon,
-        "Sets of tools MCP clients are shown that do not choose: core, files, jobs, contexts, environment, lifecycle, children, admin, or all.",
+        "Sets of tools MCP clients are shown that do not choose: core, files, jobs, contexts, environment, lifecycle, children, admin, network, or all.",
     ),
     setting(
         "tool_descriptions",

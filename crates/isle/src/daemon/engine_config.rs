@@ -7,7 +7,9 @@ use std::path::{Component, PathBuf};
 use isle_client::Result;
 use isle_engine::EngineConfig;
 use isle_engine::backend::{Limits, Tier};
-use isle_engine::engine::{Deadlines, DenyList, NamePattern, SecretNames, SpawnPolicies, SpawnPolicy};
+use isle_engine::engine::{
+    Deadlines, DenyList, NamePattern, NetworkConfig, SecretNames, SpawnPolicies, SpawnPolicy,
+};
 use isle_engine::ops::{Registry, Toolsets};
 use isle_engine::profile::Profile;
 use isle_engine::values::{ByteSize, SandboxName, Span, Term};
@@ -47,6 +49,7 @@ pub(crate) fn engine_config(settings: &Settings) -> Result<EngineConfig> {
         host_roots: host_roots(settings)?,
         deadlines: deadlines(settings)?,
         spawn_policies: spawn_policies(settings)?,
+        network: NetworkConfig::new(&list(settings, "network_allow")?, &map(settings, "network_hosts"))?,
         profiles: BTreeMap::new(),
     };
     config.profiles = profiles(settings, &config)?;

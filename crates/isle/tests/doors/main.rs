@@ -37,6 +37,7 @@ mod lock;
 mod mcp;
 mod metrics;
 mod named_jobs;
+mod network;
 mod output;
 mod paths;
 mod pausing;

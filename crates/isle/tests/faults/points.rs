@@ -196,6 +196,11 @@ fn a_fault_at_any_point_of_setting_variables_leaves_all_old_or_all_new() {
 }
 
 #[test]
+fn a_fault_at_any_point_of_a_grant_keeps_what_was_acknowledged() {
+    play_all(&scenes::GRANT);
+}
+
+#[test]
 fn a_fault_at_any_point_of_a_wipe_in_tier_process_leaves_a_whole_workspace_or_none() {
     play_all(&scenes::WIPE_PROCESS);
 }

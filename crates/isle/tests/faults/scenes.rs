@@ -65,6 +65,7 @@ pub(crate) const SCENES: &[Scene] = &[
     children::DESTROY_CHILD,
     children::RESET_COUNT,
     children::BRIDGE,
+    GRANT,
 ];
 
 fn create(ground: &Ground, settings: Value) -> Told {
@@ -509,6 +510,23 @@ pub(crate) const RESET: Scene = Scene {
         assert!(allowed.contains(&found.as_str()), "{found}");
     },
     last: Point::ReplaceForgotten,
+    keeps: &[],
+};
+
+pub(crate) const GRANT: Scene = Scene {
+    name: "grant network",
+    prepare: |ground| {
+        ground.daemon.post("/v1/sandboxes/box/grants", json!({"hosts": ["old.test:443"]}));
+    },
+    act: |ground| ground.ask("POST /v1/sandboxes/box/grants", Some(&json!({"hosts": ["new.test:443"]}))),
+    settle: |_| {},
+    check: |ground, told| {
+        let grants = ground.daemon.get("/v1/sandboxes/box/grants").to_string();
+        assert!(grants.contains("old.test:443"), "an earlier grant is lost: {grants}");
+        let done = matches!(told, Told::Done(_));
+        assert!(grants.contains("new.test:443") || !done, "it was acknowledged and is lost: {grants}");
+    },
+    last: Point::GrantRecorded,
     keeps: &[],
 };
 

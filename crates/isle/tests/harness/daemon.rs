@@ -42,9 +42,20 @@ impl TestDaemon {
         Self::start_hiding(Vec::new(), settings)
     }
 
+    /// The same with a file of settings.
+    pub(crate) fn start_configured(config: &str, settings: &[(&str, &str)]) -> Self {
+        Self::start_in(Home::new(), Some(config), Vec::new(), settings)
+    }
+
     /// The same on a host that seems not to have some programs; only root can hide them.
     pub(crate) fn start_hiding(hidden: Vec<PathBuf>, settings: &[(&str, &str)]) -> Self {
-        let home = Home::new();
+        Self::start_in(Home::new(), None, hidden, settings)
+    }
+
+    fn start_in(home: Home, config: Option<&str>, hidden: Vec<PathBuf>, settings: &[(&str, &str)]) -> Self {
+        if let Some(config) = config {
+            home.write("config/isle/config.toml", config);
+        }
         // Many daemons run side by side; none needs many sandboxes ready.
         let mut all = vec![("ISLE_POOL_SIZE".to_owned(), "1".to_owned())];
         if !rustix::process::geteuid().is_root() {

@@ -52,6 +52,7 @@ async fn one_shot(client: &Client, allow_downgrade: bool) -> Result<()> {
         limits: RunLimits::default(),
         allow_downgrade: false,
         lock: false,
+        allow: Vec::new(),
         terminal: None,
         stdin: false,
     };

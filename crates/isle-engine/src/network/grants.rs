@@ -1,0 +1,239 @@
+//! Giving, taking back and listing grants of a sandbox.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use isle_egress::{Count, Gate, Grant, GrantId};
+use isle_fail::Point;
+use isle_store::wall_clock_ms;
+use serde_json::json;
+
+use super::{MOST_GRANTS, Source, StoredGrant, serve};
+use crate::backend::Tier;
+use crate::context::CallContext;
+use crate::engine::Inner;
+use crate::error::{Code, Error, Result};
+use crate::journal::Audit;
+use crate::sandbox::Sandbox;
+
+/// A grant in force, as it is told.
+#[derive(Debug)]
+pub(crate) struct InForce {
+    pub(crate) grant: Grant,
+    pub(crate) source: Source,
+    pub(crate) count: Count,
+    pub(crate) left: Option<Duration>,
+}
+
+/// Grants of one run; they end when this is dropped.
+#[derive(Debug)]
+pub(crate) struct RunGrants {
+    gate: Arc<Gate>,
+    ids: Vec<GrantId>,
+}
+
+impl Drop for RunGrants {
+    fn drop(&mut self) {
+        for &id in &self.ids {
+            self.gate.revoke(id);
+        }
+    }
+}
+
+impl Inner {
+    /// The gate of a sandbox, with what the configuration and earlier calls granted it.
+    fn gate_of<'s>(&self, sandbox: &'s Sandbox) -> &'s Arc<Gate> {
+        sandbox.network.gate.get_or_init(|| {
+            let gate = Gate::new(Arc::clone(&self.resolver));
+            let mut sources = crate::lock(&sandbox.network.sources);
+            for grant in &self.config.network.allow {
+                sources.push((gate.grant(grant.clone()), Source::Config));
+            }
+            for stored in sandbox.network.stored() {
+                if let Some(grant) = stored.revived(wall_clock_ms()) {
+                    sources.push((gate.grant(grant), Source::Sandbox));
+                }
+            }
+            Arc::new(gate)
+        })
+    }
+
+    /// Opens the gate of a sandbox that was granted something before anybody used it.
+    pub(crate) async fn open_granted_gate(&self, sandbox: &Sandbox) {
+        let granted = !self.config.network.allow.is_empty() || !sandbox.network.stored().is_empty();
+        if !granted || sandbox.spec.tier == Tier::Process {
+            return;
+        }
+        if let Err(error) = self.open_gate(sandbox).await {
+            tracing::warn!(sandbox = %sandbox.name, %error, "the sandbox has no network");
+        }
+    }
+
+    /// Has the agent of a sandbox serve its gate.
+    pub(crate) async fn open_gate<'s>(&self, sandbox: &'s Sandbox) -> Result<&'s Arc<Gate>> {
+        if sandbox.spec.tier == Tier::Process {
+            return Err(Error::new(
+                Code::BackendUnavailable,
+                "a sandbox of tier process has no network of its own, so nothing can be granted to it",
+            )
+            .next("use a sandbox of tier container"));
+        }
+        let agent = sandbox.agent()?;
+        if !agent.serves_gate() {
+            return Err(Error::new(
+                Code::VersionMismatch,
+                "the sandbox was made by a version of Isle that had no network",
+            )
+            .next("`isle reset` makes it anew; /workspace stays"));
+        }
+        let gate = self.gate_of(sandbox);
+        let mut attached = sandbox.network.attached.lock().await;
+        if !*attached {
+            serve::attach(agent, Arc::clone(gate), self.halted.clone()).await.map_err(|why| {
+                Error::new(Code::SandboxFailed, format!("the network of the sandbox cannot be served: {why}"))
+                    .next("`isle reset` makes the sandbox anew; /workspace stays")
+            })?;
+            *attached = true;
+        }
+        Ok(gate)
+    }
+
+    /// Grants something for as long as a run goes on.
+    pub(crate) async fn grant_for_run(
+        &self,
+        sandbox: &Sandbox,
+        grants: &[Grant],
+    ) -> Result<Option<RunGrants>> {
+        if grants.is_empty() {
+            return Ok(None);
+        }
+        let gate = Arc::clone(self.open_gate(sandbox).await?);
+        let ids: Vec<GrantId> = grants.iter().map(|grant| gate.grant(grant.clone())).collect();
+        crate::lock(&sandbox.network.sources).extend(ids.iter().map(|&id| (id, Source::Run)));
+        Ok(Some(RunGrants { gate, ids }))
+    }
+
+    /// Grants something to a sandbox: on record first, in force at once. A grant of the same hosts, ports
+    /// and protocol takes the place of the one before.
+    pub(crate) async fn allow(
+        &self,
+        context: &CallContext,
+        sandbox: &Sandbox,
+        grants: &[Grant],
+    ) -> Result<()> {
+        let gate = Arc::clone(self.open_gate(sandbox).await?);
+        let now = wall_clock_ms();
+        let mut sources = crate::lock(&sandbox.network.sources);
+        let mut stored = sandbox.network.stored();
+        let texts: Vec<String> = grants.iter().map(ToString::to_string).collect();
+        stored.retain(|one| !texts.contains(&one.grant) && one.revived(now).is_some());
+        stored.extend(grants.iter().map(|grant| StoredGrant::of(grant, now)));
+        if stored.len() > MOST_GRANTS {
+            return Err(Error::new(
+                Code::LimitReached,
+                format!("a sandbox has at most {MOST_GRANTS} grants"),
+            )
+            .next("take some back with `revoke_grant`, or grant a wildcard such as *.example.com"));
+        }
+        let audit = Audit::files(context, "allow", sandbox, json!({ "grants": grants_detail(grants) }));
+        self.journal.sandbox_grants(sandbox, stored.clone(), &audit)?;
+        isle_fail::pass(Point::GrantRecorded);
+        *crate::lock(&sandbox.network.stored) = stored;
+        for (id, grant, ..) in gate.grants() {
+            let own = sources.iter().any(|&(known, source)| known == id && source == Source::Sandbox);
+            if own && texts.contains(&grant.to_string()) {
+                gate.revoke(id);
+            }
+        }
+        sources.extend(grants.iter().map(|grant| (gate.grant(grant.clone()), Source::Sandbox)));
+        Ok(())
+    }
+
+    /// Takes grants of a sandbox back: on record first, in force at once.
+    pub(crate) fn revoke(&self, context: &CallContext, sandbox: &Sandbox, grants: &[Grant]) -> Result<()> {
+        let texts: Vec<String> = grants.iter().map(ToString::to_string).collect();
+        // Held until all is done, so that record and gate change in the same order.
+        let sources = crate::lock(&sandbox.network.sources);
+        let mut stored = sandbox.network.stored();
+        for text in &texts {
+            let before = stored.len();
+            stored.retain(|one| one.grant != *text);
+            if stored.len() == before {
+                let known: Vec<String> = stored.iter().map(|one| one.grant.clone()).collect();
+                return Err(Error::new(
+                    Code::GrantNotFound,
+                    format!("the sandbox {} has no grant {text}", sandbox.name),
+                )
+                .detail("grants", known)
+                .next("name one of those in `details`; grants of the configuration are changed there"));
+            }
+        }
+        let audit = Audit::files(context, "revoke_grant", sandbox, json!({ "grants": texts }));
+        self.journal.sandbox_grants(sandbox, stored.clone(), &audit)?;
+        isle_fail::pass(Point::GrantRecorded);
+        *crate::lock(&sandbox.network.stored) = stored;
+        if let Some(gate) = sandbox.network.gate() {
+            for (id, grant, ..) in gate.grants() {
+                let own = sources.iter().any(|&(known, source)| known == id && source == Source::Sandbox);
+                if own && texts.contains(&grant.to_string()) {
+                    gate.revoke(id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a sandbox may reach now.
+    pub(crate) fn grants(&self, sandbox: &Sandbox) -> Vec<InForce> {
+        if sandbox.spec.tier == Tier::Process {
+            return Vec::new();
+        }
+        let gate = self.gate_of(sandbox);
+        let sources = crate::lock(&sandbox.network.sources);
+        let source =
+            |id| sources.iter().find(|(known, _)| *known == id).map_or(Source::Run, |(_, source)| *source);
+        gate.grants()
+            .into_iter()
+            .map(|(id, grant, count, left)| InForce { grant, source: source(id), count, left })
+            .collect()
+    }
+}
+
+fn grants_detail(grants: &[Grant]) -> Vec<serde_json::Value> {
+    grants
+        .iter()
+        .map(|grant| {
+            json!({
+                "grant": grant.to_string(),
+                "total_bytes": grant.limits.total_bytes,
+                "bytes_per_second": grant.limits.bytes_per_second,
+                "for_seconds": grant.limits.lifetime.map(|lifetime| lifetime.as_secs()),
+            })
+        })
+        .collect()
+}
+
+impl StoredGrant {
+    fn of(grant: &Grant, now_ms: i64) -> Self {
+        Self {
+            grant: grant.to_string(),
+            total_bytes: grant.limits.total_bytes,
+            bytes_per_second: grant.limits.bytes_per_second,
+            expires_at_ms: grant.limits.lifetime.map(|lifetime| {
+                now_ms.saturating_add(i64::try_from(lifetime.as_millis()).unwrap_or(i64::MAX))
+            }),
+        }
+    }
+
+    /// As a grant again, if it still holds.
+    fn revived(&self, now_ms: i64) -> Option<Grant> {
+        let mut grant = Grant::parse(&self.grant).ok()?;
+        grant.limits.total_bytes = self.total_bytes;
+        grant.limits.bytes_per_second = self.bytes_per_second;
+        if let Some(expires) = self.expires_at_ms {
+            let left = u64::try_from(expires.saturating_sub(now_ms)).ok().filter(|&left| left > 0)?;
+            grant.limits.lifetime = Some(Duration::from_millis(left));
+        }
+        Some(grant)
+    }
+}

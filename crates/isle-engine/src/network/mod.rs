@@ -1,0 +1,174 @@
+//! The network of sandboxes: who was granted what, and the gate each granted sandbox has on this side.
+//! What a grant means and what goes through is decided in `isle-egress`; here it is kept, recorded and
+//! put between a sandbox and the world.
+
+mod forward;
+mod grants;
+mod serve;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use isle_egress::{Denial, Gate, Grant, GrantId, Name, Table};
+use serde::{Deserialize, Serialize};
+
+use crate::backend::Lifetime;
+use crate::context::{CallContext, Door};
+use crate::error::{Code, Error, Result};
+use crate::ops::shapes::ViolationShape;
+use crate::sandbox::Sandbox;
+
+pub(crate) use forward::{Forward, Forwards};
+pub(crate) use grants::{InForce, RunGrants};
+
+/// Most grants one sandbox may have.
+const MOST_GRANTS: usize = 256;
+
+/// What every sandbox may reach, and names that are known here only.
+#[derive(Debug, Clone, Default)]
+pub struct NetworkConfig {
+    /// Grants of every sandbox.
+    pub allow: Vec<Grant>,
+    /// Names with fixed addresses, asked before the system.
+    pub hosts: Table,
+}
+
+impl NetworkConfig {
+    /// Reads it from settings.
+    pub fn new(allow: &[String], hosts: &BTreeMap<String, String>) -> Result<Self> {
+        let invalid = |error: Error| Error { code: Code::ConfigInvalid, ..error };
+        let mut table = Table::new();
+        for (name, address) in hosts {
+            let refuse = |what: String| {
+                Error::new(Code::ConfigInvalid, format!("network_hosts: {what}"))
+                    .next("write names and addresses, such as { \"db.internal\" = \"10.0.0.5\" }")
+            };
+            let name = Name::parse(name).map_err(|error| refuse(format!("{name:?}: {error}")))?;
+            let address: IpAddr =
+                address.parse().map_err(|_| refuse(format!("{address:?} is not an address")))?;
+            table.entry(name).or_default().push(address);
+        }
+        Ok(Self { allow: parse_grants(allow).map_err(invalid)?, hosts: table })
+    }
+}
+
+/// Reads the grants a caller asks for. Giving them is the operator's: neither a tenant nor a model gives
+/// itself what it may reach.
+pub(crate) fn asked_grants<T: AsRef<str>>(context: &CallContext, texts: &[T]) -> Result<Vec<Grant>> {
+    if !texts.is_empty() {
+        context.operator_only("granting network")?;
+        if context.door == Door::Mcp {
+            return Err(Error::new(Code::Forbidden, "a model does not grant itself what it may reach")
+                .next("ask the person you work for to run `isle allow SANDBOX HOST:PORT`"));
+        }
+    }
+    parse_grants(texts)
+}
+
+/// Reads grants as they are written.
+pub(crate) fn parse_grants<T: AsRef<str>>(texts: &[T]) -> Result<Vec<Grant>> {
+    texts
+        .iter()
+        .map(|text| {
+            let text = text.as_ref();
+            Grant::parse(text).map_err(|error| {
+                Error::new(Code::InvalidArgument, format!("{text:?} is no grant: {error}")).next(
+                    "write HOST, HOST:PORT or *.HOST:PORT, such as example.com:443; /tcp, /tls or /http may follow",
+                )
+            })
+        })
+        .collect()
+}
+
+/// Where a grant comes from; says how long it stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// From the configuration: every sandbox has it.
+    Config,
+    /// Given to the sandbox: stays until it is taken back, expires, or the sandbox is destroyed.
+    Sandbox,
+    /// Given to a run: ends with it.
+    Run,
+}
+
+/// A grant of a sandbox, as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StoredGrant {
+    /// In its canonical form, without limits.
+    pub(crate) grant: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) total_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) bytes_per_second: Option<u64>,
+    /// On the wall clock, which is the one that goes on while no daemon is alive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) expires_at_ms: Option<i64>,
+}
+
+/// The network of one sandbox.
+#[derive(Debug, Default)]
+pub(crate) struct SandboxNetwork {
+    gate: OnceLock<Arc<Gate>>,
+    /// Whether its agent serves the gate; held while that is being asked.
+    attached: tokio::sync::Mutex<bool>,
+    sources: Mutex<Vec<(GrantId, Source)>>,
+    stored: Mutex<Vec<StoredGrant>>,
+}
+
+impl Source {
+    /// As it is told.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Config => "config",
+            Self::Sandbox => "sandbox",
+            Self::Run => "run",
+        }
+    }
+}
+
+impl SandboxNetwork {
+    /// With what was stored of it.
+    pub(crate) fn with(stored: Vec<StoredGrant>) -> Self {
+        Self { stored: Mutex::new(stored), ..Self::default() }
+    }
+
+    /// What is stored of it.
+    pub(crate) fn stored(&self) -> Vec<StoredGrant> {
+        crate::lock(&self.stored).clone()
+    }
+
+    /// The gate, when it has one.
+    pub(crate) fn gate(&self) -> Option<&Arc<Gate>> {
+        self.gate.get()
+    }
+
+    /// Where its log stands.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.gate().map_or(0, |gate| gate.sequence())
+    }
+}
+
+impl Sandbox {
+    /// What it was denied after a point of its log, as its runs tell it.
+    pub(crate) fn denials_after(&self, sequence: u64) -> Vec<ViolationShape> {
+        let denials = self.network.gate().map(|gate| gate.denials_after(sequence)).unwrap_or_default();
+        denials.iter().map(|denial| violation(denial, self)).collect()
+    }
+}
+
+fn violation(denial: &Denial, sandbox: &Sandbox) -> ViolationShape {
+    ViolationShape {
+        what: format!("network: {}", denial.target),
+        count: 1,
+        remedy: format!("{} ({}); {}", denial.sentence(), denial.reason.as_str(), remedy(denial, sandbox)),
+    }
+}
+
+fn remedy(denial: &Denial, sandbox: &Sandbox) -> String {
+    match (&denial.wanted, sandbox.spec.lifetime) {
+        (Some(grant), Lifetime::Named) => format!("`isle allow {} {grant}` would grant it", sandbox.name),
+        (Some(grant), Lifetime::OneShot) => format!("`--allow {grant}` would grant it"),
+        (None, Lifetime::Named | Lifetime::OneShot) => denial.remedy(),
+    }
+}

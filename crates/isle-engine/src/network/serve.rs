@@ -1,0 +1,120 @@
+//! The gate's stream to the agent of a sandbox: names are answered and connections taken on it for as
+//! long as both live. What comes from there is the guest's word and decides nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use isle_egress::{Gate, Outcome};
+use isle_wire::{
+    FrameError, GateAnswer, GateEvent, GateOpened, GatePorts, Request, Stream, TakeRequest, read_frame,
+    write_message,
+};
+use tokio::io::AsyncReadExt;
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use crate::agent::AgentClient;
+
+/// How long an agent may take to serve a gate.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Connections of one sandbox that are being decided or are open; more wait unheard. The gate itself
+/// refuses a little earlier, so that programs hear why.
+const MOST_OPEN: usize = 1280;
+/// How long a stream is held until its reset has been heard.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+const DEPTH: usize = 256;
+
+/// Has the agent serve a gate. The task it starts ends with the connection, or when told to.
+pub(super) async fn attach(
+    agent: &AgentClient,
+    gate: Arc<Gate>,
+    halted: CancellationToken,
+) -> Result<(), String> {
+    let opening = async {
+        let mut stream = agent.open().await.map_err(|error| error.message)?;
+        write_message(&mut stream, &Request::Gate).await.map_err(|error| error.to_string())?;
+        match next(&mut stream).await.map_err(|error| error.to_string())? {
+            Some(GateEvent::Ready) => Ok(stream),
+            Some(GateEvent::Failed(why)) => Err(why),
+            Some(GateEvent::Lookup(_) | GateEvent::Opened(_)) | None => Err("it gave no answer".into()),
+        }
+    };
+    let stream =
+        tokio::time::timeout(PATIENCE, opening).await.map_err(|_| "it did not answer".to_owned())??;
+    let agent = agent.clone();
+    tokio::spawn(async move {
+        let served = tokio::select! {
+            served = serve(stream, agent, gate) => served,
+            () = halted.cancelled() => Ok(()),
+        };
+        if let Err(error) = served {
+            tracing::debug!(%error, "the gate of a sandbox ended");
+        }
+    });
+    Ok(())
+}
+
+async fn next(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> Result<Option<GateEvent>, FrameError> {
+    match read_frame(stream).await? {
+        Some(frame) => frame.decode().map(Some),
+        None => Ok(None),
+    }
+}
+
+async fn serve(stream: Stream, agent: AgentClient, gate: Arc<Gate>) -> Result<(), FrameError> {
+    let (mut from_agent, mut to_agent) = tokio::io::split(stream);
+    let (answers, mut outgoing) = mpsc::channel::<GateAnswer>(DEPTH);
+    let places = Arc::new(Semaphore::new(MOST_OPEN));
+    // Connections end with the gate.
+    let mut connections = tokio::task::JoinSet::new();
+    let hear = async {
+        while let Some(event) = next(&mut from_agent).await? {
+            match event {
+                GateEvent::Lookup(lookup) => {
+                    let ports = gate.look_up(&lookup.name).map(|(_, ports)| ports).unwrap_or_default();
+                    let answer = GatePorts { question: lookup.question, ports };
+                    if answers.send(GateAnswer::Ports(answer)).await.is_err() {
+                        break;
+                    }
+                }
+                GateEvent::Opened(opened) => {
+                    let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
+                    while connections.try_join_next().is_some() {}
+                    let (agent, gate, answers) = (agent.clone(), Arc::clone(&gate), answers.clone());
+                    connections.spawn(async move {
+                        conduct(agent, &gate, opened, &answers).await;
+                        drop(place);
+                    });
+                }
+                GateEvent::Ready | GateEvent::Failed(_) => return Err(FrameError::Unexpected("an event")),
+            }
+        }
+        Ok(())
+    };
+    let tell = async {
+        while let Some(answer) = outgoing.recv().await {
+            write_message(&mut to_agent, &answer).await?;
+        }
+        Ok(())
+    };
+    tokio::select! { ended = hear => ended, ended = tell => ended }
+}
+
+/// One connection, from its opening to its end.
+async fn conduct(agent: AgentClient, gate: &Gate, opened: GateOpened, answers: &mpsc::Sender<GateAnswer>) {
+    let GateOpened { connection, host, port } = opened;
+    let Ok(mut stream) = agent.open().await else { return };
+    if write_message(&mut stream, &Request::Take(TakeRequest { connection })).await.is_err() {
+        return;
+    }
+    match gate.serve(&host, port, &mut stream).await {
+        Outcome::Closed => {}
+        Outcome::Denied(_) | Outcome::Failed(_) => {
+            answers.send(GateAnswer::Reset(connection)).await.ok();
+            // Were the stream dropped now, its end might be heard before the word that it is no good one.
+            let mut rest = vec![0; 4096];
+            let hold = async { while stream.read(&mut rest).await.is_ok_and(|count| count > 0) {} };
+            tokio::time::timeout(LAST_WORDS, hold).await.ok();
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! `isle allow`, `revoke`, `grants`, `net`, `expose`, `unexpose`: the network of a sandbox.
+
+use std::process::ExitCode;
+
+use isle_client::Result;
+use serde_json::{Value, json};
+
+use super::{Context, fields};
+use crate::arguments::{
+    AllowArguments, ExposeArguments, GrantsArguments, NetArguments, RevokeArguments, UnexposeArguments,
+};
+use crate::output::{Paint, Table, escaped, say, show};
+
+pub(super) async fn allow(context: &Context, arguments: AllowArguments) -> Result<ExitCode> {
+    let AllowArguments { name, hosts, lifetime, total, rate } = arguments;
+    let input =
+        json!({ "sandbox": name, "hosts": hosts, "lifetime": lifetime, "total": total, "rate": rate });
+    let answer = context.client().await?.call("allow", input).await?;
+    show(context.form, &answer, table)
+}
+
+pub(super) async fn revoke(context: &Context, arguments: RevokeArguments) -> Result<ExitCode> {
+    let input = json!({ "sandbox": arguments.name, "hosts": arguments.hosts });
+    let answer = context.client().await?.call("revoke_grant", input).await?;
+    show(context.form, &answer, table)
+}
+
+pub(super) async fn grants(context: &Context, arguments: GrantsArguments) -> Result<ExitCode> {
+    let answer = context.client().await?.call("grants", json!({ "sandbox": arguments.name })).await?;
+    show(context.form, &answer, table)
+}
+
+fn table(answer: &Value) -> String {
+    let mut table = Table::new(&["GRANT", "FROM", "LEFT", "CONNECTIONS", "SENT", "RECEIVED"]);
+    for grant in fields::list(answer, "grants") {
+        table.row([
+            fields::text(grant, "grant"),
+            fields::text(grant, "source"),
+            grant["seconds_left"].as_u64().map_or_else(|| "-".to_owned(), |left| format!("{left}s")),
+            grant["connections"].to_string(),
+            grant["sent_bytes"].to_string(),
+            grant["received_bytes"].to_string(),
+        ]);
+    }
+    if table.is_empty() {
+        return "Nothing is granted, so nothing can be reached. `isle allow NAME HOST` grants.\n".to_owned();
+    }
+    table.render(Paint::for_stdout())
+}
+
+pub(super) async fn net(context: &Context, arguments: NetArguments) -> Result<ExitCode> {
+    let input = json!({ "sandbox": arguments.name, "limit": arguments.limit });
+    let answer = context.client().await?.call("net", input).await?;
+    show(context.form, &answer, log)
+}
+
+fn log(answer: &Value) -> String {
+    let mut table = Table::new(&["TIME", "TARGET", "OUTCOME", "SENT", "RECEIVED", "WHY"]);
+    for entry in fields::list(answer, "log") {
+        let count = |key: &str| entry[key].as_u64().map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
+        table.row([
+            fields::text(entry, "time"),
+            fields::text(entry, "target"),
+            fields::text(entry, "outcome"),
+            count("sent_bytes"),
+            count("received_bytes"),
+            entry["message"].as_str().map(escaped).unwrap_or_default(),
+        ]);
+    }
+    let total = format!(
+        "{} connections ended well, {} open, {} denied, {} failed\n",
+        answer["connections"], answer["open"], answer["denied"], answer["failed"]
+    );
+    if table.is_empty() { total } else { table.render(Paint::for_stdout()) + &total }
+}
+
+pub(super) async fn expose(context: &Context, arguments: ExposeArguments) -> Result<ExitCode> {
+    let ExposeArguments { name, port, host_port, wait } = arguments;
+    let client = context.client().await?;
+    if let Some(wait) = wait {
+        client.call("wait_for_port", json!({ "sandbox": name, "port": port, "wait": wait })).await?;
+    }
+    let input = json!({ "sandbox": name, "port": port, "host_port": host_port });
+    let answer = client.call("expose", input).await?;
+    if let Some(warning) = answer["warning"].as_str() {
+        say(&format!("isle: {}", escaped(warning)));
+    }
+    show(context.form, &answer, |answer| fields::text(answer, "address") + "\n")
+}
+
+pub(super) async fn unexpose(context: &Context, arguments: UnexposeArguments) -> Result<ExitCode> {
+    let input = json!({ "sandbox": arguments.name, "port": arguments.port });
+    let answer = context.client().await?.call("unexpose", input).await?;
+    show(context.form, &answer, |_| String::new())
+}
