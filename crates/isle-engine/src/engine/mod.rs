@@ -34,14 +34,15 @@ use crate::journal::{Audit, Journal};
 use crate::metrics::{Metric, Metrics};
 use crate::ops::Registry;
 use crate::ops::shapes::RunResult;
-use crate::pipeline::{Admission, Capacity, stopping};
+use crate::pipeline::stopping;
 use crate::profile::Profile;
+use crate::queue::{Admission, Capacity};
 use crate::run::Runs;
 pub use crate::run::{RunLimits, SecretNames};
 use crate::sandbox::{Fleet, Sandbox, Settings, Sweeper, offers};
 use crate::sync::Syncs;
 use crate::tenants::Tenants;
-use crate::values::{ByteSize, GuestPath, RunId, RunOrJob, SandboxName, Span};
+use crate::values::{ByteSize, GuestPath, Namespace, RunId, RunOrJob, SandboxName, Span};
 use crate::variables::Variables;
 use crate::watch::{FileUpdate, Watches};
 
@@ -82,6 +83,44 @@ pub struct EngineConfig {
     pub deadlines: Deadlines,
     /// Settings of sandboxes under a name.
     pub profiles: BTreeMap<String, Profile>,
+    /// How much there may be of everything.
+    pub quotas: Quotas,
+}
+
+/// How much there may be of everything, and what each tenant's share of it is.
+#[derive(Debug, Clone)]
+pub struct Quotas {
+    /// Commands that run at once.
+    pub max_running: u32,
+    /// Calls that wait for their turn.
+    pub max_waiting: u32,
+    /// Shares of namespaces that are not 1.
+    pub weights: BTreeMap<Namespace, u32>,
+    /// Sandboxes of all namespaces, those for one command included.
+    pub max_sandboxes: u32,
+    /// Sandboxes of each namespace.
+    pub max_sandboxes_per_namespace: u32,
+    /// What the memory limits of all sandboxes may come to.
+    pub memory_budget: Option<ByteSize>,
+    /// Ended runs that are kept of each namespace, with their output.
+    pub keep_runs: u32,
+    /// How long they are kept.
+    pub keep_runs_for: Span,
+}
+
+impl Default for Quotas {
+    fn default() -> Self {
+        Self {
+            max_running: 2048,
+            max_waiting: 2048,
+            weights: BTreeMap::new(),
+            max_sandboxes: 1000,
+            max_sandboxes_per_namespace: 1000,
+            memory_budget: None,
+            keep_runs: 10_000,
+            keep_runs_for: Span::seconds(30 * 24 * 3600),
+        }
+    }
 }
 
 /// How long named sandboxes live. `None` is without an end.
@@ -130,6 +169,7 @@ impl Default for EngineConfig {
             deadlines: Deadlines::default(),
             spawn_policies: SpawnPolicies::default(),
             profiles: BTreeMap::new(),
+            quotas: Quotas::default(),
         }
     }
 }
@@ -148,7 +188,10 @@ impl std::fmt::Debug for Engine {
 
 /// What all clones of an engine share.
 pub(crate) struct Inner {
+    /// As it was started.
     pub(crate) config: EngineConfig,
+    /// With what was changed since; see [`Inner::current`].
+    pub(crate) tuned: RwLock<Arc<EngineConfig>>,
     pub(crate) journal: Journal,
     pub(crate) events: Arc<Events>,
     pub(crate) metrics: Metrics,
@@ -178,6 +221,11 @@ pub(crate) struct Inner {
 impl Inner {
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
+    }
+
+    /// The settings as they are now: defaults and ceilings can change while the engine runs.
+    pub(crate) fn current(&self) -> Arc<EngineConfig> {
+        Arc::clone(&crate::read(&self.tuned))
     }
 
     /// Nothing new is made while the engine stops.
@@ -300,28 +348,20 @@ impl Engine {
     /// Starts: reconciles what an earlier engine left (finishes or undoes half-done work, reconnects
     /// to living sandboxes and their runs, cleans up one-shots), then serves.
     pub async fn start(config: EngineConfig, store: Store, backends: Vec<Arc<dyn Backend>>) -> Result<Self> {
-        Self::start_with(config, store, backends, Capacity::default()).await
-    }
-
-    pub(crate) async fn start_with(
-        config: EngineConfig,
-        store: Store,
-        backends: Vec<Arc<dyn Backend>>,
-        capacity: Capacity,
-    ) -> Result<Self> {
         let offers = offers(&backends);
         let inner = Arc::new(Inner {
-            config,
+            tuned: RwLock::new(Arc::new(config.clone())),
+            admission: Admission::new(Capacity::of(&config.quotas), config.quotas.weights.clone()),
             events: Arc::new(Events::open(store.clone())?),
             metrics: Metrics::default(),
-            journal: Journal::new(store),
+            journal: Journal::new(store, &config.quotas),
+            config,
             backends,
             offers: RwLock::new(offers),
             fleet: Fleet::default(),
             runs: Runs::default(),
             variables: Variables::default(),
             tenants: Tenants::default(),
-            admission: Admission::new(capacity),
             watches: Watches::default(),
             syncs: Syncs::default(),
             sweeper: Sweeper::default(),
@@ -334,6 +374,7 @@ impl Engine {
             stopping: AtomicBool::new(false),
         });
         inner.load_tenants()?;
+        inner.load_changes()?;
         tokio::spawn(inner.events.keep());
         inner.load_variables()?;
         inner.load_spawns()?;
@@ -504,7 +545,7 @@ impl Inner {
 
     /// Has the default sandbox, and what one-shots need, ready before anybody asks.
     fn warm_up(self: &Arc<Self>) {
-        let Ok(one_shot) = Settings::default().spec(&self.config, None) else { return };
+        let Ok(one_shot) = Settings::default().spec(&self.current(), None) else { return };
         if let Ok(backend) = self.backend_for(&one_shot) {
             backend.warm(&one_shot);
         }
