@@ -221,9 +221,9 @@ impl Line {
     fn busy(&self) -> Error {
         let Capacity { running, waiting } = self.capacity;
         // When as many places have become free as now wait.
-        let turns = (self.all.waiting / running.max(1)).max(1) as u32;
-        let seconds = self.held.saturating_mul(turns).as_secs_f64().ceil();
-        let seconds = if seconds >= LATEST as f64 { LATEST } else { (seconds as u64).max(SOONEST) };
+        let turns = u32::try_from(self.all.waiting / running.max(1)).unwrap_or(u32::MAX).max(1);
+        let wait = self.held.saturating_mul(turns);
+        let seconds = (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).clamp(SOONEST, LATEST);
         Error::new(Code::Busy, format!("{running} commands are running and {waiting} wait already"))
             .detail("running", self.all.running)
             .detail("waiting", self.all.waiting)

@@ -73,7 +73,7 @@ pub enum EventKind {
 
 impl EventKind {
     /// All of them, in the order they are shown.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::RunStarted,
         Self::RunCompleted,
         Self::RunFailed,
