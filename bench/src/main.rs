@@ -51,6 +51,8 @@ enum Section {
     Output,
     /// Python and Node.js code, without a context and in one, beside the plain interpreters.
     Code,
+    /// Two hundred clients at once, and two tenants of which one sends ten times as much.
+    Tenants,
 }
 
 /// Measure an isle binary beside bare processes and other sandboxes

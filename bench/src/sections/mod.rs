@@ -5,6 +5,7 @@ mod crowd;
 mod files;
 mod latency;
 mod output;
+mod tenants;
 mod throughput;
 
 use std::path::{Path, PathBuf};
@@ -48,6 +49,7 @@ impl Bench {
             Section::Files => self.files(report),
             Section::Output => self.output(report),
             Section::Code => self.code(report),
+            Section::Tenants => self.tenants(report),
         }
     }
 

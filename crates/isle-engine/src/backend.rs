@@ -192,6 +192,12 @@ pub struct Usage {
     pub memory_bytes: Option<u64>,
     /// Highest memory so far, in bytes.
     pub memory_peak_bytes: Option<u64>,
+    /// Bytes read from disks so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub io_read_bytes: Option<u64>,
+    /// Bytes written to disks so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub io_write_bytes: Option<u64>,
     /// Processes and threads now.
     pub pids: Option<u32>,
     /// Writable layer and workspace, in bytes.

@@ -79,6 +79,7 @@ codes! {
     CommandNotFound "COMMAND_NOT_FOUND" 422 false "The program does not exist in the sandbox.";
     InstallFailed "INSTALL_FAILED" 422 false "The packages a piece of code needs could not be installed; the code was not run.";
     RuntimeNotAvailable "RUNTIME_NOT_AVAILABLE" 422 false "The sandbox's image has no interpreter for that language.";
+    HostTooSmall "HOST_TOO_SMALL" 422 false "The host has less than was asked for; `details` say what it has.";
     CloneFailed "CLONE_FAILED" 422 false "The repository could not be cloned; nothing of it is left.";
     PermissionDenied "PERMISSION_DENIED" 403 false "The sandbox, or the user in it, may not do this.";
     NoSpace "NO_SPACE" 507 false "The sandbox's disk limit, or the host's disk, is full.";

@@ -1,7 +1,7 @@
 //! What the engine writes down and when: intents before they are acted on, ends in one
 //! transaction with their audit row. The only place that knows the store's records.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use isle_store::{
     AuditEntry, RunEnd, RunFilter, RunOutput, RunRow, SandboxChange, SandboxRow, Store, StoreError, SyncRow,
@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::backend::Lifetime;
 use crate::context::CallContext;
+use crate::engine::Quotas;
 use crate::error::{Code, Error, Result};
 use crate::network::StoredGrant;
 use crate::ops::shapes::{CommandRecord, CommandState, RunState};
@@ -20,12 +21,8 @@ use crate::run::{Finish, Held, NEVER_RAN, Run, RunKind, lost_note};
 use crate::sandbox::{Sandbox, SandboxState, StoredSpec};
 use crate::values::{Address, JobName, Namespace, RunId, SandboxId, SandboxName};
 
-/// Ended runs that are kept.
-const KEPT_RUNS: u64 = 10_000;
 /// How many runs end between two looks at what is too old.
 const EVICT_EVERY: u64 = 256;
-/// How long they are kept.
-const KEPT_FOR_MS: i64 = 30 * 24 * 3600 * 1000;
 
 /// Who did something, and through which door.
 #[derive(Debug, Clone)]
@@ -119,6 +116,11 @@ impl Audit {
         Self(Actor::of(context).entry(action, Some(name.to_string()), None, detail))
     }
 
+    /// Something that was done about the engine itself.
+    pub(crate) fn of_engine(context: &CallContext, action: &str, detail: Value) -> Self {
+        Self(Actor::of(context).about_nothing(action, detail))
+    }
+
     /// A run that a rule forbade.
     pub(crate) fn denied(context: &CallContext, name: Option<&SandboxName>, detail: Value) -> Self {
         Self(Actor::of(context).entry("denied", name.map(SandboxName::to_string), None, detail))
@@ -141,11 +143,28 @@ impl Audit {
 pub(crate) struct Journal {
     store: Store,
     ended: AtomicU64,
+    /// Ended runs that are kept of each namespace, and for how long, in milliseconds.
+    kept_runs: AtomicU64,
+    kept_for_ms: AtomicI64,
 }
 
 impl Journal {
-    pub(crate) fn new(store: Store) -> Self {
-        Self { store, ended: AtomicU64::new(0) }
+    pub(crate) fn new(store: Store, quotas: &Quotas) -> Self {
+        let journal = Self {
+            store,
+            ended: AtomicU64::new(0),
+            kept_runs: AtomicU64::new(0),
+            kept_for_ms: AtomicI64::new(0),
+        };
+        journal.keep(quotas);
+        journal
+    }
+
+    /// Changes how much is kept.
+    pub(crate) fn keep(&self, quotas: &Quotas) {
+        self.kept_runs.store(quotas.keep_runs.into(), Ordering::Relaxed);
+        let milliseconds = i64::try_from(quotas.keep_runs_for.0.as_millis()).unwrap_or(i64::MAX);
+        self.kept_for_ms.store(milliseconds, Ordering::Relaxed);
     }
 
     /// The store, for the operations that list what is in it.
@@ -507,7 +526,9 @@ impl Journal {
 
     /// Drops the oldest runs beyond what is kept.
     pub(crate) fn evict(&self) {
-        if let Err(error) = self.store.evict(KEPT_RUNS, KEPT_FOR_MS, wall_clock_ms()) {
+        let (runs, milliseconds) =
+            (self.kept_runs.load(Ordering::Relaxed), self.kept_for_ms.load(Ordering::Relaxed));
+        if let Err(error) = self.store.evict(runs, milliseconds, wall_clock_ms()) {
             tracing::warn!(%error, "old runs could not be removed");
         }
     }

@@ -5,99 +5,18 @@
 //! out does not compile: a command is sent only with a [`Validated`], an end is published only as
 //! an [`Audited`]. The stages a run passed are in its audit row.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::context::CallContext;
 use crate::engine::EngineConfig;
 use crate::error::{Code, Error, Result};
 use crate::journal::{Actor, Journal};
+use crate::queue::{self, Admission};
 use crate::run::{Finish, Input, Place, Plan, Program, Run, Simple, check_environment};
 
 /// How often an end is recorded again before it is told without a record.
 const INSIST: u32 = 3;
 const INSIST_PAUSE: Duration = Duration::from_millis(100);
-
-/// Commands that may run at once, and calls that may wait for their turn.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Capacity {
-    pub(crate) running: usize,
-    pub(crate) waiting: usize,
-}
-
-impl Default for Capacity {
-    fn default() -> Self {
-        Self { running: 2048, waiting: 2048 }
-    }
-}
-
-/// The gate of the first stage.
-#[derive(Debug)]
-pub(crate) struct Admission {
-    places: Arc<Semaphore>,
-    waiting: AtomicUsize,
-    capacity: Capacity,
-}
-
-impl Admission {
-    pub(crate) fn new(capacity: Capacity) -> Self {
-        Self { places: Arc::new(Semaphore::new(capacity.running)), waiting: AtomicUsize::new(0), capacity }
-    }
-
-    /// Commands going on, and calls waiting for their turn.
-    pub(crate) fn load(&self) -> (usize, usize) {
-        (
-            self.capacity.running.saturating_sub(self.places.available_permits()),
-            self.waiting.load(Ordering::Relaxed),
-        )
-    }
-
-    async fn place(&self, context: &CallContext) -> Result<OwnedSemaphorePermit> {
-        if let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() {
-            return Ok(permit);
-        }
-        let _waiting = WaitingPlace::take(self)?;
-        tokio::select! {
-            permit = Arc::clone(&self.places).acquire_owned() => permit.map_err(|_| stopping()),
-            () = context.cancelled.cancelled() => Err(cancelled()),
-        }
-    }
-
-    /// No more commands are admitted.
-    pub(crate) fn close(&self) {
-        self.places.close();
-    }
-}
-
-/// A place in the waiting line, given back however the waiting ends.
-struct WaitingPlace<'a>(&'a AtomicUsize);
-
-impl<'a> WaitingPlace<'a> {
-    fn take(admission: &'a Admission) -> Result<Self> {
-        let place = Self(&admission.waiting);
-        if admission.waiting.fetch_add(1, Ordering::AcqRel) < admission.capacity.waiting {
-            return Ok(place);
-        }
-        Err(Error::new(
-            Code::Busy,
-            format!(
-                "{} commands are running and {} wait already",
-                admission.capacity.running, admission.capacity.waiting
-            ),
-        )
-        .detail("retry_after_seconds", 1)
-        .next("try again in a second, or end runs you no longer need with `kill`"))
-    }
-}
-
-impl Drop for WaitingPlace<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
 
 /// The answer to a call that comes while the engine stops.
 pub(crate) fn stopping() -> Error {
@@ -143,7 +62,7 @@ impl Stage {
 #[derive(Debug)]
 pub(crate) struct Passage {
     /// Held until the command has ended; `None` for a run taken over from an earlier daemon.
-    _place: Option<OwnedSemaphorePermit>,
+    _place: Option<queue::Place>,
     actor: Actor,
     stages: Vec<Stage>,
 }
@@ -345,40 +264,5 @@ impl Audited {
     /// What may be told now, and what is still to be recorded.
     pub(crate) fn into_parts(self) -> (Finish, Option<Unrecorded>) {
         (self.0, self.1)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::context::Door;
-
-    fn context() -> CallContext {
-        CallContext::new(Door::Library, "test")
-    }
-
-    #[tokio::test]
-    async fn a_full_house_and_a_full_line_mean_busy() {
-        let admission = Admission::new(Capacity { running: 1, waiting: 1 });
-        let inside = admit(&admission, &context()).await.unwrap();
-        let leaving = context();
-        let waiting = admit(&admission, &leaving);
-        tokio::pin!(waiting);
-        assert!(futures::poll!(&mut waiting).is_pending());
-        let error = admit(&admission, &context()).await.unwrap_err();
-        assert_eq!(error.code, Code::Busy);
-        assert!(error.code.retryable() && error.details.contains_key("retry_after_seconds"));
-        drop(inside);
-        assert!(waiting.await.is_ok());
-    }
-
-    #[tokio::test]
-    async fn who_leaves_the_line_gives_its_place_back() {
-        let admission = Admission::new(Capacity { running: 1, waiting: 1 });
-        let _inside = admit(&admission, &context()).await.unwrap();
-        let leaving = context();
-        leaving.cancelled.cancel();
-        assert_eq!(admit(&admission, &leaving).await.unwrap_err().code, Code::Cancelled);
-        assert_eq!(admission.load(), (1, 0));
     }
 }

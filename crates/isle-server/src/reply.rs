@@ -1,7 +1,7 @@
 //! Answers: JSON for results, `{"error": {...}}` for errors, with the code's HTTP status.
 
 use axum::body::Body;
-use http::header::{CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
 use isle_engine::{Code, Error};
 use serde::Serialize;
@@ -42,6 +42,9 @@ pub(crate) fn error_with(status: StatusCode, error: &Error) -> Reply {
     let mut reply = bytes_with(status, body);
     if error.code == Code::Unauthenticated {
         reply.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"isle\""));
+    }
+    if let Some(seconds) = error.details.get("retry_after_seconds").and_then(serde_json::Value::as_u64) {
+        reply.headers_mut().insert(RETRY_AFTER, seconds.into());
     }
     reply
 }

@@ -161,6 +161,19 @@ impl RunOutput {
     }
 }
 
+/// What the runs on record of one sandbox came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RunTotals {
+    /// How many.
+    pub runs: u64,
+    /// CPU time of those that ended.
+    pub cpu_us: u64,
+    /// Highest memory of any of them.
+    pub peak_rss_kib: u64,
+    /// What they wrote.
+    pub output_bytes: u64,
+}
+
 /// Which runs to list, newest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunFilter {

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
 
 use crate::audit::{AuditEntry, append};
 use crate::error::{StoreError, violates_unique};
-use crate::rows::{RunEnd, RunFilter, RunOutput, RunRow};
+use crate::rows::{RunEnd, RunFilter, RunOutput, RunRow, RunTotals};
 use crate::store::Store;
 
 const COLUMNS: &str = "id, sandbox_id, sandbox_name, door, actor, kind, command, started_at_ms, state, \
@@ -181,6 +181,28 @@ impl Store {
                 runs.push(run_row(row)?);
             }
             Ok(runs)
+        })
+    }
+
+    /// What the runs on record of one incarnation of a sandbox came to.
+    pub fn run_totals(&self, sandbox_id: &str) -> Result<RunTotals, StoreError> {
+        self.read(|connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT count(*), coalesce(sum(cpu_us), 0), coalesce(max(peak_rss_kib), 0),
+                     coalesce(sum(stdout_bytes + stderr_bytes), 0)
+                 FROM runs WHERE sandbox_id = ?1",
+            )?;
+            let unsigned = |row: &Row<'_>, column: usize| -> rusqlite::Result<u64> {
+                Ok(u64::try_from(row.get::<_, i64>(column)?).unwrap_or(0))
+            };
+            Ok(statement.query_row(params![sandbox_id], |row| {
+                Ok(RunTotals {
+                    runs: unsigned(row, 0)?,
+                    cpu_us: unsigned(row, 1)?,
+                    peak_rss_kib: unsigned(row, 2)?,
+                    output_bytes: unsigned(row, 3)?,
+                })
+            })?)
         })
     }
 

@@ -1,7 +1,7 @@
 //! The handle: one writer, one reader, the checkpointing thread and the lock, shared by all clones.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use isle_fail::Point;
@@ -50,6 +50,12 @@ impl Shared {
 }
 
 impl Store {
+    /// Where it is.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.inner.shared.path.parent().unwrap_or(Path::new("/"))
+    }
+
     pub(crate) fn write<T>(
         &self,
         change: impl FnOnce(&mut Writer) -> Result<T, StoreError>,

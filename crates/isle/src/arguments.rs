@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+mod admin;
 mod children;
 mod events;
 mod file;
@@ -15,6 +16,7 @@ mod sync;
 mod token;
 mod top;
 
+pub(crate) use admin::{InspectArguments, LimitsArguments, UsageArguments};
 pub(crate) use children::{BridgeArguments, ChildrenArguments, SpawnArguments};
 pub(crate) use events::EventsArguments;
 pub(crate) use file::{FileArguments, FileCommand};
@@ -180,6 +182,12 @@ pub(crate) enum Command {
     Wait(WaitArguments),
     /// End runs or jobs
     Kill(KillArguments),
+    /// Show what sandboxes and runs take of the host
+    Usage(UsageArguments),
+    /// Show what sandboxes hold: variables, contexts, jobs, syncs, limits, deadlines
+    Inspect(InspectArguments),
+    /// Show or change defaults and ceilings of the daemon
+    Limits(LimitsArguments),
     /// Make, list and revoke tokens of namespaces
     Token(TokenArguments),
     /// List runs

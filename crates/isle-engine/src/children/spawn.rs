@@ -16,7 +16,7 @@ use crate::engine::Inner;
 use crate::error::{Code, Error, Result};
 use crate::events::EventKind;
 use crate::journal::Actor;
-use crate::sandbox::{Birth, Origin, Sandbox, SandboxState, StoredSpec, Terms};
+use crate::sandbox::{Birth, Ceilings, Origin, Sandbox, SandboxState, StoredSpec, Terms};
 use crate::values::{Address, ByteSize, SandboxId, SandboxName, Span};
 
 /// Names that are tried before a spawn without a name gives up.
@@ -208,7 +208,7 @@ impl Inner {
     }
 
     /// Counts, and puts the child where it is counted by the next one. It is on record before anybody can
-    /// see it.
+    /// use it.
     fn put_child(
         self: &Arc<Self>,
         parent: &Sandbox,
@@ -230,8 +230,11 @@ impl Inner {
         let spawned = counts.get(&parent.address()).copied().unwrap_or(0);
         self.spawned_use(parent).admit(&planned.policy, &planned.root, spawned, planned.share)?;
         let child = self.child(parent, planned, address)?;
-        self.journal.sandbox_creating(&child)?;
-        self.fleet.put(Arc::clone(&child));
+        self.fleet.admit(Arc::clone(&child), &Ceilings::of(&self.current()))?;
+        if let Err(error) = self.journal.sandbox_creating(&child) {
+            self.fleet.take_out(&child);
+            return Err(error);
+        }
         *counts.entry(parent.address()).or_default() += 1;
         let counted =
             Counted { inner: Arc::clone(self), parent: parent.address(), recorded: AtomicBool::new(false) };

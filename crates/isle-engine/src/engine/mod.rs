@@ -36,14 +36,15 @@ use crate::network::Forwards;
 pub use crate::network::NetworkConfig;
 use crate::ops::Registry;
 use crate::ops::shapes::RunResult;
-use crate::pipeline::{Admission, Capacity, stopping};
+use crate::pipeline::stopping;
 use crate::profile::Profile;
+use crate::queue::{Admission, Capacity};
 use crate::run::Runs;
 pub use crate::run::{RunLimits, SecretNames};
 use crate::sandbox::{Fleet, Sandbox, Settings, Sweeper, offers};
 use crate::sync::Syncs;
 use crate::tenants::Tenants;
-use crate::values::{ByteSize, GuestPath, RunId, RunOrJob, SandboxName, Span};
+use crate::values::{ByteSize, GuestPath, Namespace, RunId, RunOrJob, SandboxName, Span};
 use crate::variables::Variables;
 use crate::watch::{FileUpdate, Watches};
 
@@ -86,6 +87,44 @@ pub struct EngineConfig {
     pub profiles: BTreeMap<String, Profile>,
     /// What every sandbox may reach.
     pub network: NetworkConfig,
+    /// How much there may be of everything.
+    pub quotas: Quotas,
+}
+
+/// How much there may be of everything, and what each tenant's share of it is.
+#[derive(Debug, Clone)]
+pub struct Quotas {
+    /// Commands that run at once.
+    pub max_running: u32,
+    /// Calls that wait for their turn.
+    pub max_waiting: u32,
+    /// Shares of namespaces that are not 1.
+    pub weights: BTreeMap<Namespace, u32>,
+    /// Sandboxes of all namespaces, those for one command included.
+    pub max_sandboxes: u32,
+    /// Sandboxes of each namespace.
+    pub max_sandboxes_per_namespace: u32,
+    /// What the memory limits of all sandboxes may come to.
+    pub memory_budget: Option<ByteSize>,
+    /// Ended runs that are kept of each namespace, with their output.
+    pub keep_runs: u32,
+    /// How long they are kept.
+    pub keep_runs_for: Span,
+}
+
+impl Default for Quotas {
+    fn default() -> Self {
+        Self {
+            max_running: 2048,
+            max_waiting: 2048,
+            weights: BTreeMap::new(),
+            max_sandboxes: 4096,
+            max_sandboxes_per_namespace: 4096,
+            memory_budget: None,
+            keep_runs: 10_000,
+            keep_runs_for: Span::seconds(30 * 24 * 3600),
+        }
+    }
 }
 
 /// How long named sandboxes live. `None` is without an end.
@@ -135,6 +174,7 @@ impl Default for EngineConfig {
             spawn_policies: SpawnPolicies::default(),
             profiles: BTreeMap::new(),
             network: NetworkConfig::default(),
+            quotas: Quotas::default(),
         }
     }
 }
@@ -153,7 +193,10 @@ impl std::fmt::Debug for Engine {
 
 /// What all clones of an engine share.
 pub(crate) struct Inner {
+    /// As it was started.
     pub(crate) config: EngineConfig,
+    /// With what was changed since; see [`Inner::current`].
+    pub(crate) tuned: RwLock<Arc<EngineConfig>>,
     pub(crate) journal: Journal,
     pub(crate) events: Arc<Events>,
     pub(crate) metrics: Metrics,
@@ -187,6 +230,11 @@ pub(crate) struct Inner {
 impl Inner {
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
+    }
+
+    /// The settings as they are now: defaults and ceilings can change while the engine runs.
+    pub(crate) fn current(&self) -> Arc<EngineConfig> {
+        Arc::clone(&crate::read(&self.tuned))
     }
 
     /// Nothing new is made while the engine stops.
@@ -311,29 +359,21 @@ impl Engine {
     /// Starts: reconciles what an earlier engine left (finishes or undoes half-done work, reconnects
     /// to living sandboxes and their runs, cleans up one-shots), then serves.
     pub async fn start(config: EngineConfig, store: Store, backends: Vec<Arc<dyn Backend>>) -> Result<Self> {
-        Self::start_with(config, store, backends, Capacity::default()).await
-    }
-
-    pub(crate) async fn start_with(
-        config: EngineConfig,
-        store: Store,
-        backends: Vec<Arc<dyn Backend>>,
-        capacity: Capacity,
-    ) -> Result<Self> {
         let offers = offers(&backends);
         let resolver = Arc::new(isle_egress::Resolver::new(config.network.hosts.clone()));
         let inner = Arc::new(Inner {
-            config,
+            tuned: RwLock::new(Arc::new(config.clone())),
+            admission: Admission::new(Capacity::of(&config.quotas), config.quotas.weights.clone()),
             events: Arc::new(Events::open(store.clone())?),
             metrics: Metrics::default(),
-            journal: Journal::new(store),
+            journal: Journal::new(store, &config.quotas),
+            config,
             backends,
             offers: RwLock::new(offers),
             fleet: Fleet::default(),
             runs: Runs::default(),
             variables: Variables::default(),
             tenants: Tenants::default(),
-            admission: Admission::new(capacity),
             watches: Watches::default(),
             syncs: Syncs::default(),
             sweeper: Sweeper::default(),
@@ -348,6 +388,7 @@ impl Engine {
             stopping: AtomicBool::new(false),
         });
         inner.load_tenants()?;
+        inner.load_changes()?;
         tokio::spawn(inner.events.keep());
         inner.load_variables()?;
         inner.load_spawns()?;
@@ -518,7 +559,7 @@ impl Inner {
 
     /// Has the default sandbox, and what one-shots need, ready before anybody asks.
     fn warm_up(self: &Arc<Self>) {
-        let Ok(one_shot) = Settings::default().spec(&self.config, None) else { return };
+        let Ok(one_shot) = Settings::default().spec(&self.current(), None) else { return };
         if let Ok(backend) = self.backend_for(&one_shot) {
             backend.warm(&one_shot);
         }

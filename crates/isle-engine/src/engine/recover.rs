@@ -351,7 +351,7 @@ impl Inner {
     /// A sandbox made from the configuration follows it: it is made anew when nothing runs in it.
     fn note_drift(&self, sandbox: &Sandbox) -> Result<()> {
         if sandbox.origin == Origin::Defaults {
-            let now = Settings::default().spec(&self.config, Some(sandbox.address()))?;
+            let now = Settings::default().spec(&self.current(), Some(sandbox.address()))?;
             if fingerprint(&now) != sandbox.fingerprint {
                 sandbox.set_drifted();
             }

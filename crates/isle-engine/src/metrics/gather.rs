@@ -6,6 +6,7 @@ use super::histogram::Histogram;
 use super::process::Process;
 use super::{Fate, Metric, MetricType, Origin, Sample};
 use crate::engine::Inner;
+use crate::queue::Load;
 use crate::sandbox::SandboxState;
 
 type Labels = BTreeMap<&'static str, String>;
@@ -84,7 +85,7 @@ impl Inner {
                 *memory.entry(origin).or_default() += sandbox.spec.limits.memory.0;
             }
         }
-        let (running, waiting) = self.admission.load();
+        let Load { running, waiting, .. } = self.admission.load();
         let version = labels([("version", env!("CARGO_PKG_VERSION"))]);
         vec![
             gauge("isle_build_info", "The version that runs.", vec![one(version, 1.0)]),

@@ -5,9 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Effect, Method, Operation, Route, Toolset};
 use crate::backend::{GuaranteeStatus, Tier};
-use crate::context::CallContext;
+use crate::context::{Authority, CallContext};
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::queue::Load;
 use crate::sandbox::SandboxState;
 
 pub(super) struct Health;
@@ -83,7 +84,10 @@ impl Operation for Health {
     async fn call(engine: Engine, context: CallContext, _: Input) -> Result<Output> {
         let inner = &engine.inner;
         let named = inner.fleet.named_in(&context.namespace);
-        let (running, waiting) = inner.admission.load();
+        let Load { running, waiting, .. } = match context.authority {
+            Authority::Operator => inner.admission.load(),
+            Authority::Tenant => inner.admission.load_of(&context.namespace),
+        };
         let swept = inner.sweeper.counts();
         let tiers = crate::read(&inner.offers)
             .iter()

@@ -174,7 +174,7 @@ impl RunArguments {
             env: self.env.unwrap_or_default().0,
             user: self.user.unwrap_or_default().into(),
             // A default longer than the longest allowed is the longest allowed.
-            timeout: Some(self.timeout.unwrap_or(inner.config.timeout.min(inner.config.max_timeout))),
+            timeout: Some(self.timeout.unwrap_or(inner.current().timeout.min(inner.config.max_timeout))),
             limits: self.limits.unwrap_or_default(),
             terminal: None,
             input: self.stdin.map_or(Input::Null, |text| Input::Bytes(Bytes::from(text.into_bytes()))),

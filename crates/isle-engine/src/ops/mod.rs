@@ -32,9 +32,11 @@ mod git_clone;
 mod health;
 mod history;
 mod inputs;
+mod inspect;
 mod install;
 mod jobs;
 mod kill;
+mod limits;
 mod list;
 mod list_files;
 mod logs;
@@ -61,6 +63,7 @@ mod times;
 pub(crate) use times::timestamp;
 mod tokens;
 mod toolsets;
+mod usage;
 mod validate;
 mod wait;
 mod watch_files;
@@ -311,6 +314,9 @@ fn standard() -> Vec<Entry> {
         Entry::of::<remove_file::RemoveFile>(),
         Entry::of::<audit::Audit>(),
         Entry::of::<audit_verify::AuditVerify>(),
+        Entry::of::<limits::Limits>(),
+        Entry::of::<usage::Usage>(),
+        Entry::of::<inspect::Inspect>(),
         Entry::of::<tokens::CreateToken>(),
         Entry::of::<tokens::ListTokens>(),
         Entry::of::<tokens::RevokeToken>(),

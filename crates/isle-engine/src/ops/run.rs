@@ -164,7 +164,7 @@ async fn with_packages(
     };
     let inner = &engine.inner;
     let wanted = Wanted::for_language(language_of(language.as_deref(), source)?, packages)?;
-    let spec = settings.spec(&inner.config, None)?;
+    let spec = settings.spec(&inner.current(), None)?;
     let chosen = wanted.for_image(&spec.image)?;
     let kept = Kept::default();
     let first = Place::OneShot { settings, files, keep: Some(Kept::clone(&kept)) };

@@ -48,7 +48,7 @@ pub(crate) use plan::{
 pub(crate) use program::{Language, language_of};
 pub(crate) use pump::{Job, SESSION_DEPTH};
 pub(crate) use report::CodeOutcome;
-pub(crate) use result::{Held, RunSnapshot, answer_budget};
+pub(crate) use result::{Held, RunSnapshot, answer_budget, no_such_run};
 pub(crate) use runs::Runs;
 pub(crate) use turn::NEVER_RAN;
 pub(crate) use wait::OnCancel;

@@ -165,14 +165,10 @@ impl Inner {
                 }
             }
             Place::OneShot { settings, files, keep } => {
-                let guard = Arc::new(
-                    self.make_one_shot(
-                        &context.namespace,
-                        settings.spec(&self.config, None)?,
-                        settings.made_by(&self.config)?,
-                    )
-                    .await?,
-                );
+                let spec = settings.spec(&self.current(), None)?;
+                self.check_host(context, settings)?;
+                let made_by = settings.made_by(&self.config)?;
+                let guard = Arc::new(self.make_one_shot(&context.namespace, spec, made_by).await?);
                 if let Some(keep) = keep {
                     // Its maker is the only one who fills it.
                     keep.set(Arc::clone(&guard)).ok();

@@ -4,7 +4,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, RwLock, Weak};
 
+use super::ceilings::Ceilings;
 use super::{OneShotShared, Programs, Sandbox};
+use crate::backend::Lifetime;
+use crate::error::Result;
 use crate::values::{Address, Namespace, SandboxId};
 
 /// All sandboxes of an engine.
@@ -26,6 +29,21 @@ impl Fleet {
         crate::write(&self.named).insert(sandbox.address(), sandbox);
     }
 
+    /// Takes a new one in, unless that is one too many: counted and put in one step. One that is put in
+    /// the place of another counts for it.
+    pub(crate) fn admit(&self, sandbox: Arc<Sandbox>, ceilings: &Ceilings) -> Result<()> {
+        let mut named = crate::write(&self.named);
+        let mut one_shots = crate::lock(&self.one_shots);
+        let address = sandbox.address();
+        let others = named.iter().filter(|(other, _)| **other != address).map(|(_, other)| &**other);
+        ceilings.check(&sandbox, others.chain(one_shots.values().map(|other| &**other)))?;
+        match sandbox.spec.lifetime {
+            Lifetime::Named => drop(named.insert(address, sandbox)),
+            Lifetime::OneShot => drop(one_shots.insert(sandbox.id.clone(), sandbox)),
+        }
+        Ok(())
+    }
+
     /// The same, unless the name is taken.
     pub(crate) fn put_unless_there(&self, sandbox: Arc<Sandbox>) {
         crate::write(&self.named).entry(sandbox.address()).or_insert(sandbox);
@@ -37,10 +55,6 @@ impl Fleet {
         if named.get(&sandbox.address()).is_some_and(|present| present.id == sandbox.id) {
             named.remove(&sandbox.address());
         }
-    }
-
-    pub(crate) fn put_one_shot(&self, sandbox: Arc<Sandbox>) {
-        crate::lock(&self.one_shots).insert(sandbox.id.clone(), sandbox);
     }
 
     pub(crate) fn take_out_one_shot(&self, id: &SandboxId) {

@@ -7,6 +7,7 @@ use std::time::Instant;
 use isle_fail::Point;
 use isle_store::wall_clock_ms;
 
+use super::ceilings::{Ceilings, preflight, refuse_weaker};
 use super::choose::{choose, offers};
 use super::lease::{Lease, Over, Terms, on_the_wall};
 use super::settings::Settings;
@@ -77,6 +78,7 @@ impl Inner {
     ) -> Result<Arc<Sandbox>> {
         let plain = settings.ttl.is_none() && settings.idle.is_none() && settings.profile.is_none();
         let wanted = self.wanted(settings, &context.address(name))?;
+        refuse_weaker(context, settings, &self.config)?;
         let as_asked = |sandbox: Arc<Sandbox>| {
             let differs = |asked: bool, same: bool| asked && !same;
             if differs(settings.ttl.is_some(), sandbox.terms.ttl == wanted.terms.ttl)
@@ -95,9 +97,15 @@ impl Inner {
         self.make_named(context, name, Some(wanted.clone())).await.and_then(as_asked)
     }
 
+    /// Refuses settings that the host cannot, or the caller may not have.
+    pub(crate) fn check_host(&self, context: &CallContext, settings: &Settings) -> Result<()> {
+        refuse_weaker(context, settings, &self.config)?;
+        preflight(settings, self.journal.store().directory())
+    }
+
     /// What settings make of a name.
     fn wanted(&self, settings: &Settings, address: &Address) -> Result<Wanted> {
-        let spec = settings.spec(&self.config, Some(address.clone()))?;
+        let spec = settings.spec(&self.current(), Some(address.clone()))?;
         let terms = settings.terms(&self.config, &address.name)?;
         Ok(Wanted { spec, terms, profile: settings.made_by(&self.config)? })
     }
@@ -111,6 +119,7 @@ impl Inner {
         settings: &Settings,
     ) -> Result<Arc<Sandbox>> {
         let wanted = self.wanted(settings, &context.address(name))?;
+        self.check_host(context, settings)?;
         if let Some(sandbox) = self.usable(&context.address(name))? {
             return same_settings(sandbox, &wanted);
         }
@@ -329,8 +338,11 @@ impl Inner {
             sandbox.lease = Lease::passed_on(terms, &before.lease);
         }
         let sandbox = Arc::new(sandbox);
-        self.journal.sandbox_creating(&sandbox)?;
-        self.fleet.put(Arc::clone(&sandbox));
+        self.fleet.admit(Arc::clone(&sandbox), &Ceilings::of(&self.current()))?;
+        if let Err(error) = self.journal.sandbox_creating(&sandbox) {
+            self.fleet.take_out(&sandbox);
+            return Err(error);
+        }
         self.bring_up(actor, sandbox, Birth::Plain).await
     }
 

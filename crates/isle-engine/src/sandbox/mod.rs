@@ -1,6 +1,7 @@
 //! Sandboxes: what the engine knows of each, where they are kept, and the verbs that make, find
 //! and end them, one file each.
 
+mod ceilings;
 mod choose;
 mod destroy;
 mod extend;
@@ -28,6 +29,7 @@ use crate::network::{SandboxNetwork, StoredGrant};
 use crate::profile::MadeBy;
 use crate::values::{Address, Namespace, RunId, SandboxId, SandboxName};
 
+pub(crate) use ceilings::{Ceilings, Host, most_memory};
 pub(crate) use choose::offers;
 pub(crate) use fleet::Fleet;
 pub(crate) use lane::{Entered, Lane, Turn};
@@ -37,6 +39,7 @@ pub(crate) use one_shot::OneShotGuard;
 use one_shot::OneShotShared;
 pub(crate) use pause::Stood;
 pub(crate) use settings::Settings;
+pub(crate) use settings::check as check_limits;
 pub(crate) use sweep::Sweeper;
 
 /// Where a sandbox is in its life.

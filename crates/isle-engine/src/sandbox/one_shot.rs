@@ -8,6 +8,7 @@ use std::time::Instant;
 use isle_fail::Point;
 use isle_store::wall_clock_ms;
 
+use super::ceilings::Ceilings;
 use super::lease::Terms;
 use super::make::Made;
 use super::{Origin, Programs, Sandbox, SandboxState, StoredSpec};
@@ -79,7 +80,7 @@ impl Inner {
             sandbox.programs = inner.fleet.programs_of(backend.name(), &sandbox.spec.image);
             let sandbox = Arc::new(sandbox);
             // Not written down: it dies with the engine, and the next one sweeps away what nobody knows.
-            inner.fleet.put_one_shot(Arc::clone(&sandbox));
+            inner.fleet.admit(Arc::clone(&sandbox), &Ceilings::of(&inner.current()))?;
             let guard = OneShotGuard { inner: Arc::clone(&inner), sandbox };
             let created = backend.create(&guard.sandbox.id, &guard.sandbox.spec).await?;
             failpoint(Point::OneShotMade)?;

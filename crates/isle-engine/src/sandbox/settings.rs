@@ -98,7 +98,7 @@ fn out_of_range(what: &str, asked: &str, longest: Option<Span>) -> Error {
         .next(format!("choose a {what} {range}, or leave it out for the default"))
 }
 
-fn check(limits: &Limits) -> Result<()> {
+pub(crate) fn check(limits: &Limits) -> Result<()> {
     let refuse = |what: &str, next: &str| Err(Error::new(Code::InvalidArgument, what.to_owned()).next(next));
     if !limits.cpus.is_finite() || limits.cpus < 0.01 || limits.cpus > 1024.0 {
         return refuse("cpus is out of range", "give a number from 0.01 to 1024, such as 0.5 or 2");

@@ -1,5 +1,6 @@
 //! One file per command. Each gets a [`Context`] and gives the exit code of the program.
 
+mod admin;
 mod attach;
 mod audit;
 mod batch;
@@ -146,6 +147,9 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Logs(arguments) => block_on(logs::logs(context, arguments)),
         Command::Wait(arguments) => block_on(wait::wait(context, arguments)),
         Command::Kill(arguments) => block_on(kill::kill(context, arguments)),
+        Command::Usage(arguments) => block_on(admin::usage(context, arguments)),
+        Command::Inspect(arguments) => block_on(admin::inspect(context, arguments)),
+        Command::Limits(arguments) => block_on(admin::limits(context, arguments)),
         Command::Token(arguments) => block_on(token::token(context, arguments)),
         Command::History(arguments) => block_on(history::history(context, arguments)),
         Command::Top(arguments) => block_on(top::top(context, arguments)),

@@ -8,11 +8,11 @@ use isle_client::Result;
 use isle_engine::EngineConfig;
 use isle_engine::backend::{Limits, Tier};
 use isle_engine::engine::{
-    Deadlines, DenyList, NamePattern, NetworkConfig, SecretNames, SpawnPolicies, SpawnPolicy,
+    Deadlines, DenyList, NamePattern, NetworkConfig, Quotas, SecretNames, SpawnPolicies, SpawnPolicy,
 };
 use isle_engine::ops::{Registry, Toolsets};
 use isle_engine::profile::Profile;
-use isle_engine::values::{ByteSize, SandboxName, Span, Term};
+use isle_engine::values::{ByteSize, Namespace, SandboxName, Span, Term};
 use isle_engine::{Code, Error};
 use isle_mcp::{Descriptions, McpOptions};
 
@@ -47,6 +47,7 @@ pub(crate) fn engine_config(settings: &Settings) -> Result<EngineConfig> {
             DenyList::default()
         },
         host_roots: host_roots(settings)?,
+        quotas: quotas(settings)?,
         deadlines: deadlines(settings)?,
         spawn_policies: spawn_policies(settings)?,
         network: NetworkConfig::new(&list(settings, "network_allow")?, &map(settings, "network_hosts"))?,
@@ -152,6 +153,50 @@ fn refused(settings: &Settings, name: &str, what: &str, next: &str) -> isle_clie
         }
     }
     Error { message, ..error }.next(next).into()
+}
+
+/// How much there may be of everything.
+fn quotas(settings: &Settings) -> Result<Quotas> {
+    let within = |name: &str| {
+        let count = count(settings, name)?;
+        if count <= MOST {
+            return Ok(count);
+        }
+        Err(isle_client::ClientError::from(
+            Error::new(Code::ConfigInvalid, format!("`{name}`: {count} is more than {MOST}"))
+                .next(format!("choose at most {MOST}")),
+        ))
+    };
+    Ok(Quotas {
+        max_running: within("max_running")?,
+        max_waiting: within("max_waiting")?,
+        weights: map(settings, "namespace_weights").iter().map(weight).collect::<Result<_, Error>>()?,
+        max_sandboxes: within("max_sandboxes")?,
+        max_sandboxes_per_namespace: within("max_sandboxes_per_namespace")?,
+        memory_budget: match settings.get("memory_budget") {
+            Some((Value::Size(size), _)) => Some(*size),
+            _ => None,
+        },
+        keep_runs: count(settings, "keep_runs")?,
+        keep_runs_for: span(settings, "keep_runs_for")?,
+    })
+}
+
+/// The most of anything that is counted.
+const MOST: u32 = 16_384;
+
+/// The share of a namespace.
+fn weight((namespace, weight): (&String, &String)) -> Result<(Namespace, u32), Error> {
+    let refuse = |what: String| {
+        Error::new(Code::ConfigInvalid, format!("`namespace_weights`: {what}"))
+            .next("write names of namespaces and numbers from 1 to 100, such as acme = \"3\"")
+    };
+    let number = weight.parse::<u32>().ok().filter(|number| (1..=100).contains(number));
+    match (namespace.parse(), number) {
+        (Ok(namespace), Some(number)) => Ok((namespace, number)),
+        (Err(_), _) => Err(refuse(format!("{namespace:?} is not the name of a namespace"))),
+        (_, None) => Err(refuse(format!("{weight:?} is not a weight"))),
+    }
 }
 
 /// Directories of the host that are open to operations: absolute, and without `..`.

@@ -7,6 +7,7 @@ mod access;
 mod attach;
 mod bad_input;
 mod bridge;
+mod ceilings;
 mod children;
 mod children_ctl;
 mod code;

@@ -78,6 +78,11 @@ impl TestDaemon {
         self.child.as_ref().unwrap().id()
     }
 
+    /// A setting it was started with.
+    pub(crate) fn setting(&self, name: &str) -> Option<&str> {
+        self.settings.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
     /// What there is now of this daemon and its sandboxes.
     pub(crate) fn counts(&self) -> Counts {
         Counts::now(&self.home.state_dir(), &self.home.runtime_dir())

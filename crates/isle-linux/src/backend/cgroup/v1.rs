@@ -100,6 +100,8 @@ impl Trees {
                 .and_then(|base| number(base.join(id).join("pids.current")))
                 .and_then(|count| u32::try_from(count).ok()),
             disk_bytes: None,
+            io_read_bytes: None,
+            io_write_bytes: None,
             oom_kills: self.oom_counter(id).and_then(|path| field(path, "oom_kill")),
         }
     }

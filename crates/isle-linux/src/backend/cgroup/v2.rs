@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use isle_engine::backend::{Limits, Usage};
 
@@ -64,6 +64,8 @@ impl Tree {
             memory_peak_bytes: number(directory.join("memory.peak")),
             pids: number(directory.join("pids.current")).and_then(|count| u32::try_from(count).ok()),
             disk_bytes: None,
+            io_read_bytes: summed(&directory, "rbytes="),
+            io_write_bytes: summed(&directory, "wbytes="),
             oom_kills: field(self.oom_counter(id), "oom_kill"),
         }
     }
@@ -79,4 +81,11 @@ impl Tree {
     pub(super) fn oom_counter(&self, id: &str) -> PathBuf {
         self.directory(id).join("memory.events")
     }
+}
+
+/// A field of `io.stat` over all devices; `None` where the controller is not on.
+fn summed(directory: &Path, key: &str) -> Option<u64> {
+    let text = fs::read_to_string(directory.join("io.stat")).ok()?;
+    let values = text.split_whitespace().filter_map(|word| word.strip_prefix(key)?.parse::<u64>().ok());
+    Some(values.fold(0, u64::saturating_add))
 }

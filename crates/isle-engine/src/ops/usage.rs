@@ -1,0 +1,187 @@
+//! `usage`: what sandboxes and runs took of the host.
+
+use isle_store::wall_clock_ms;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::shapes::RunState;
+use super::{Effect, Method, Operation, Route, Toolset};
+use crate::backend;
+use crate::context::{Authority, CallContext};
+use crate::engine::{Engine, Inner};
+use crate::error::{Code, Error, Result};
+use crate::journal::{state_from, store_error};
+use crate::sandbox::Sandbox;
+use crate::values::{RunId, RunOrJob, SandboxName};
+
+/// Sandboxes in one answer.
+const MOST: usize = 100;
+
+pub(super) struct Usage;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Input {
+    /// Left out: all.
+    sandbox: Option<SandboxName>,
+    /// Of one run instead.
+    run_id: Option<RunOrJob>,
+}
+
+/// Who measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub(super) enum MeasuredBy {
+    /// The kernel, for the whole sandbox.
+    Cgroups,
+    /// There are no cgroups: the sum of what the agent saw of runs that have ended.
+    EndedRuns,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
+pub(super) struct SandboxUsage {
+    name: SandboxName,
+    uptime_seconds: i64,
+    /// Runs on record in this incarnation.
+    runs: u64,
+    running_runs: usize,
+    measured_by: MeasuredBy,
+    cpu_ms: Option<u64>,
+    memory_bytes: Option<u64>,
+    memory_peak_bytes: Option<u64>,
+    io_read_bytes: Option<u64>,
+    io_write_bytes: Option<u64>,
+    pids: Option<u32>,
+    disk_bytes: Option<u64>,
+    oom_kills: Option<u64>,
+    /// What runs wrote to standard output and error.
+    output_bytes: u64,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
+pub(super) struct RunUsage {
+    run_id: RunId,
+    sandbox: String,
+    state: RunState,
+    duration_ms: Option<u64>,
+    /// CPU time of all its processes; known when it has ended.
+    cpu_ms: Option<u64>,
+    /// Highest memory of its largest process; known when it has ended.
+    peak_memory_bytes: Option<u64>,
+    stdout_bytes: u64,
+    stderr_bytes: u64,
+}
+
+/// The line in front of commands.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
+pub(super) struct Queue {
+    running: usize,
+    waiting: usize,
+    /// Since the daemon started.
+    admitted: u64,
+    /// Since then: told to come again.
+    refused: u64,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Output {
+    sandboxes: Vec<SandboxUsage>,
+    /// How many there are.
+    total: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run: Option<RunUsage>,
+    /// Of this namespace; for the operator in `default`, of all.
+    queue: Queue,
+}
+
+impl Operation for Usage {
+    type Input = Input;
+    type Output = Output;
+    const NAME: &'static str = "usage";
+    const TITLE: &'static str = "Usage";
+    const DESCRIPTION: &'static str =
+        "CPU, memory, disk, I/O and processes of sandboxes, or of one run; and how long the line is.";
+    const ROUTE: Route = Route { method: Method::Get, path: "/usage" };
+    const TOOLSET: Toolset = Toolset::Admin;
+    const EFFECT: Effect = Effect::Reads;
+
+    async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
+        let inner = &engine.inner;
+        if input.sandbox.is_some() && input.run_id.is_some() {
+            return Err(Error::new(Code::InvalidArgument, "sandbox and run_id are both given")
+                .next("give one of the two"));
+        }
+        let load = match context.authority {
+            Authority::Operator if context.namespace.is_default() => inner.admission.load(),
+            Authority::Operator | Authority::Tenant => inner.admission.load_of(&context.namespace),
+        };
+        let queue = Queue {
+            running: load.running,
+            waiting: load.waiting,
+            admitted: load.admitted,
+            refused: load.refused,
+        };
+        if let Some(which) = input.run_id {
+            let run = of_run(inner, inner.find_run(&context, &which)?)?;
+            return Ok(Output { sandboxes: Vec::new(), total: 0, run: Some(run), queue });
+        }
+        let all = match input.sandbox {
+            None => inner.fleet.named_in(&context.namespace),
+            Some(name) => {
+                let address = context.address(&name);
+                vec![inner.fleet.get(&address).ok_or_else(|| inner.no_such_sandbox(&address))?]
+            }
+        };
+        let mut sandboxes = Vec::new();
+        for sandbox in all.iter().take(MOST) {
+            sandboxes.push(of_sandbox(inner, sandbox).await?);
+        }
+        Ok(Output { sandboxes, total: all.len(), run: None, queue })
+    }
+}
+
+fn of_run(inner: &Inner, id: RunId) -> Result<RunUsage> {
+    let row = inner.journal.run(&id)?.ok_or_else(|| crate::run::no_such_run(&id))?;
+    let live = inner.runs.get(&id);
+    let (stdout, stderr) = live.as_ref().map_or((row.stdout_bytes, row.stderr_bytes), |run| run.totals());
+    Ok(RunUsage {
+        sandbox: row.sandbox_name.unwrap_or(row.sandbox_id),
+        state: state_from(&row.state),
+        duration_ms: row.duration_ms.or_else(|| live.map(|run| run.elapsed_ms())),
+        cpu_ms: row.cpu_us.map(|micros| micros / 1000),
+        peak_memory_bytes: row.peak_rss_kib.map(|kib| kib.saturating_mul(1024)),
+        stdout_bytes: stdout,
+        stderr_bytes: stderr,
+        run_id: id,
+    })
+}
+
+/// What a sandbox uses, and who says so.
+async fn of_sandbox(inner: &Inner, sandbox: &Sandbox) -> Result<SandboxUsage> {
+    // A sandbox that died uses nothing that could be asked for.
+    let usage: backend::Usage = sandbox.backend.usage(&sandbox.id).await.unwrap_or_default();
+    let totals = inner.journal.store().run_totals(sandbox.id.as_str()).map_err(store_error)?;
+    let by_kernel = usage.cpu_ms.is_some() || usage.memory_bytes.is_some();
+    Ok(SandboxUsage {
+        name: sandbox.name.clone(),
+        uptime_seconds: (wall_clock_ms() - sandbox.created_at_ms).max(0) / 1000,
+        runs: totals.runs,
+        running_runs: sandbox.running(),
+        measured_by: if by_kernel { MeasuredBy::Cgroups } else { MeasuredBy::EndedRuns },
+        cpu_ms: usage.cpu_ms.or(Some(totals.cpu_us / 1000).filter(|_| !by_kernel)),
+        memory_bytes: usage.memory_bytes,
+        memory_peak_bytes: usage
+            .memory_peak_bytes
+            .or(Some(totals.peak_rss_kib.saturating_mul(1024)).filter(|_| !by_kernel)),
+        io_read_bytes: usage.io_read_bytes,
+        io_write_bytes: usage.io_write_bytes,
+        pids: usage.pids,
+        disk_bytes: usage.disk_bytes,
+        oom_kills: usage.oom_kills,
+        output_bytes: totals.output_bytes,
+    })
+}
