@@ -48,7 +48,7 @@ impl ChildBrief {
             id: sandbox.id.clone(),
             parent: of.map(|child| child.parent.name.clone()),
             depth: of.map_or(0, |child| child.depth),
-            state: sandbox.state(),
+            state: sandbox.shown_state(),
             tier: sandbox.spec.tier,
             image: sandbox.spec.image.clone(),
             cpus: sandbox.spec.limits.cpus,

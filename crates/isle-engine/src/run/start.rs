@@ -183,6 +183,7 @@ impl Inner {
             }
             Place::Exactly { sandbox } => {
                 let sandbox = Arc::clone(sandbox);
+                self.awake(context, &sandbox, false).await?;
                 let (resolved, stream) = open_in(&sandbox, plan, id).await?;
                 Ok(Ready { sandbox, guard: None, resolved, stream })
             }

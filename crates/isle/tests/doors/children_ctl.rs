@@ -165,6 +165,11 @@ fn the_socket_is_for_the_sandbox_user_and_the_client_cannot_be_changed() {
     let facts =
         daemon.shell("default", "stat -c '%a %u %F' /run/isle/ctl.sock; stat -c '%a' /run/isle/isle-ctl");
     assert_eq!(facts, "600 1000 socket\n755\n");
+    let mounts = daemon.shell("default", "grep ' /run' /proc/self/mountinfo | cut -d' ' -f5,6");
+    let (place, options) = mounts.trim_end().split_once(' ').unwrap();
+    let options: Vec<&str> = options.split(',').collect();
+    assert_eq!(place, "/run/isle/isle-ctl", "and no other: {mounts}");
+    assert!(["ro", "nosuid", "nodev"].iter().all(|option| options.contains(option)), "{mounts}");
     let refused = daemon.exec(
         "default",
         json!({"command": "echo x > /run/isle/isle-ctl; rm -f /run/isle/isle-ctl; isle-ctl ping", "user": "root"}),

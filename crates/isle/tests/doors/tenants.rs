@@ -323,3 +323,23 @@ fn workspaces_of_the_same_name_are_wiped_one_at_a_time() {
         assert_eq!(two.shell("plain", "cat note")["stdout"], "two\n");
     }
 }
+
+#[test]
+fn children_are_of_the_namespace_of_their_parents() {
+    let (daemon, address) = listening(&[("ISLE_SPAWN_POLICIES", "web = { max_total = 2 }")]);
+    let (one, two) = (tenant(&daemon, &address, "one"), tenant(&daemon, &address, "two"));
+    for caller in [&one, &two] {
+        caller.shell("web", "until isle-ctl ping; do :; done");
+        let made = caller.shell("web", "isle-ctl spawn --name kid --memory 64M");
+        assert_eq!(made["stdout"], "kid\n", "the same name for each: {made}");
+    }
+    one.post("/v1/sandboxes/web/children", json!({ "name": "second", "memory": "64M" }));
+    let asked = |name: &str| two.ask("DELETE", &format!("/v1/children/{name}"), None);
+    the_same(&asked("second"), &asked("nobody"), "second", "nobody");
+    assert_eq!(two.get("/v1/sandboxes/web/children")["total"]["used"], 1, "each has a count of its own");
+    let refused = one.ask("POST", "/v1/sandboxes/web/children/reset_count", Some(&json!({})));
+    assert_eq!(refused.status, 403, "the operator's affair: {}", refused.text());
+    assert_eq!(one.ask("DELETE", "/v1/sandboxes/web", None).status, 200);
+    assert_eq!(one.names(), Vec::<String>::new());
+    assert_eq!(two.names(), ["kid", "web"], "those of the other go on");
+}
