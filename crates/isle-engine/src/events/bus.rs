@@ -18,6 +18,8 @@ use crate::values::Namespace;
 const RING: usize = 4096;
 /// Events that may wait to be written; more are left out of the history.
 const MOST_PENDING: usize = 2 * RING;
+/// Events written under one hold of the writer, so that a big batch never holds up a call for long.
+const AT_ONCE: usize = 128;
 /// How long the first of a batch waits for others.
 const GATHER: Duration = Duration::from_millis(100);
 /// Events kept in the history, and for how long.
@@ -177,16 +179,20 @@ impl Events {
     /// Writes what waits to be written.
     pub(crate) fn flush(&self) {
         let batch: Vec<Shared> = crate::lock(&self.ring).pending.iter().cloned().collect();
-        let Some(last) = batch.last().map(|event| event.id) else { return };
-        let rows: Vec<EventRow> = batch.iter().map(|told| to_row(told)).collect();
-        match self.store.append_events(&rows) {
-            Ok(()) => {
-                let mut ring = crate::lock(&self.ring);
-                while ring.pending.front().is_some_and(|event| event.id <= last) {
-                    ring.pending.pop_front();
-                }
+        for part in batch.chunks(AT_ONCE) {
+            let rows: Vec<EventRow> = part.iter().map(|told| to_row(told)).collect();
+            if let Err(error) = self.store.append_events(&rows) {
+                tracing::warn!(%error, "events could not be written down; it is tried again");
+                break;
             }
-            Err(error) => tracing::warn!(%error, "events could not be written down; it is tried again"),
+            let last = part.last().map_or(0, |event| event.id);
+            let mut ring = crate::lock(&self.ring);
+            while ring.pending.front().is_some_and(|event| event.id <= last) {
+                ring.pending.pop_front();
+            }
+        }
+        if batch.is_empty() {
+            return;
         }
         if self.batches.fetch_add(1, Ordering::Relaxed) % EVICT_EVERY == EVICT_EVERY - 1 {
             self.evict();

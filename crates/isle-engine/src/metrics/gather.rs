@@ -81,7 +81,7 @@ impl Inner {
         for sandbox in self.fleet.all() {
             let (state, origin) = (sandbox.state(), Origin::of(&sandbox));
             *sandboxes.entry((state.as_str(), origin)).or_default() += 1;
-            if state == SandboxState::Running {
+            if matches!(state, SandboxState::Running | SandboxState::Paused) {
                 *memory.entry(origin).or_default() += sandbox.spec.limits.memory.0;
             }
         }
@@ -104,7 +104,7 @@ impl Inner {
             ),
             gauge(
                 "isle_sandboxes_memory_limit_bytes",
-                "Memory that running sandboxes may use together.",
+                "Memory that living sandboxes may use together.",
                 memory.into_iter().map(|(origin, bytes)| one(origin.labels(), number(bytes))).collect(),
             ),
             gauge(

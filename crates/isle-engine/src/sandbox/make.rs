@@ -199,6 +199,7 @@ impl Inner {
                 // Its time was up and it could not be removed yet. Nothing of it is handed on.
                 let audit = Audit::lifecycle(actor, "expire_sandbox", &old, Over::Ttl.as_str());
                 self.remove_incarnation(&old, Keep::Workspace, &audit).await?;
+                self.tell_sandbox(EventKind::SandboxExpired, &old, Over::Ttl.as_str());
                 let built = self.build(actor, origin, wanted, address, None).await?;
                 self.tell_sandbox(EventKind::SandboxCreated, &built, "");
                 return Ok(built);

@@ -122,7 +122,8 @@ fn stream_of(shared: &Shared, context: &CallContext, run: &RunId, from: FollowFr
         Some(Some(first)) => stream::iter([first]).chain(events).boxed(),
         None => events,
     };
-    let mut reply = Response::new(Body::from_stream(encoded(run.clone(), events, shared.closing.clone())));
+    let mut reply =
+        Response::new(Body::from_stream(encoded(run.clone(), events, shared.closing.clone(), HEARTBEAT)));
     let headers = reply.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -137,8 +138,9 @@ fn encoded(
     run: RunId,
     events: BoxStream<'static, RunEvent>,
     shutdown: CancellationToken,
+    heartbeat: Duration,
 ) -> impl futures::Stream<Item = Result<Bytes, Infallible>> {
-    stream::unfold(Some((run, events, shutdown)), |state| async move {
+    stream::unfold(Some((run, events, shutdown)), move |state| async move {
         let (run, mut events, shutdown) = state?;
         tokio::select! {
             biased;
@@ -149,7 +151,7 @@ fn encoded(
                 Some((Ok(text), (!is_last).then_some((run, events, shutdown))))
             }
             () = shutdown.cancelled() => None,
-            () = tokio::time::sleep(HEARTBEAT) => {
+            () = tokio::time::sleep(heartbeat) => {
                 Some((Ok(Bytes::from_static(b": beat\n\n")), Some((run, events, shutdown))))
             }
         }
@@ -180,11 +182,37 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_silent_run_beats_and_its_end_is_the_last_event() {
+        assert_eq!(HEARTBEAT.as_secs(), 15);
+        let result = serde_json::from_value(json!({
+            "run_id": RunId::fresh(), "sandbox": "box", "state": "completed", "exit_code": 0, "stdout": "",
+            "stderr": "", "duration_ms": 1, "stdout_truncated": false, "stderr_truncated": false,
+            "stdout_bytes": 0, "stderr_bytes": 0,
+        }));
+        let ended = RunEventKind::Ended(Box::new(result.unwrap()));
+        let told = [RunEvent { id: 1, kind: RunEventKind::Started }, RunEvent { id: 2, kind: ended }];
+        let after = RunEvent { id: 3, kind: RunEventKind::Lost(1) };
+        let quiet =
+            stream::once(tokio::time::sleep(Duration::from_millis(50))).filter_map(|()| async { None });
+        let events = quiet.chain(stream::iter(told)).chain(stream::iter([after])).boxed();
+        let beat = Duration::from_millis(1);
+        let texts: Vec<_> = encoded(RunId::fresh(), events, CancellationToken::new(), beat).collect().await;
+        let texts: Vec<String> =
+            texts.into_iter().map(|text| String::from_utf8(text.unwrap().to_vec()).unwrap()).collect();
+        assert_eq!(texts[0], ": beat\n\n");
+        let names: Vec<&str> = texts
+            .iter()
+            .filter_map(|text| text.lines().find_map(|line| line.strip_prefix("event: ")))
+            .collect();
+        assert_eq!(names, ["started", "ended"]);
+    }
+
+    #[tokio::test]
     async fn a_stream_ends_with_its_last_event_or_with_the_server() {
         let lost = || RunEvent { id: 1, kind: RunEventKind::Lost(3) };
         let shutdown = CancellationToken::new();
         let open = stream::iter([lost()]).chain(stream::pending()).boxed();
-        let mut texts = encoded(RunId::fresh(), open, shutdown.clone()).boxed();
+        let mut texts = encoded(RunId::fresh(), open, shutdown.clone(), HEARTBEAT).boxed();
         assert_eq!(&texts.next().await.unwrap().unwrap()[..], b"id: 1\nevent: lost\ndata: {\"bytes\":3}\n\n");
         shutdown.cancel();
         assert!(texts.next().await.is_none());
