@@ -51,6 +51,8 @@ enum Section {
     Output,
     /// Python and Node.js code, without a context and in one, beside the plain interpreters.
     Code,
+    /// Pausing and resuming many processes; looking for sandboxes whose time is up.
+    Lifecycle,
 }
 
 /// Measure an isle binary beside bare processes and other sandboxes

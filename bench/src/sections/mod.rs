@@ -4,6 +4,7 @@ mod code;
 mod crowd;
 mod files;
 mod latency;
+mod lifecycle;
 mod output;
 mod throughput;
 
@@ -48,6 +49,7 @@ impl Bench {
             Section::Files => self.files(report),
             Section::Output => self.output(report),
             Section::Code => self.code(report),
+            Section::Lifecycle => self.lifecycle(report),
         }
     }
 
