@@ -7,7 +7,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use serde_json::{Value, json};
@@ -31,17 +31,22 @@ pub(crate) struct Daemon {
     isle: PathBuf,
     socket: PathBuf,
     address: String,
-    directory: Scratch,
+    directory: Arc<Scratch>,
 }
 
 impl Daemon {
     /// Starts one and returns when its socket answers.
     pub(crate) fn start(isle: &Path, setup: Setup) -> Result<Self> {
-        let directory = Scratch::new("isle-bench-")?;
-        let root = directory.path();
+        let directory = Arc::new(Scratch::new("isle-bench-")?);
         for name in ["state", "run", "home"] {
-            fs::DirBuilder::new().mode(0o700).create(root.join(name))?;
+            fs::DirBuilder::new().mode(0o700).create(directory.path().join(name))?;
         }
+        Self::start_in(isle, setup, directory)
+    }
+
+    /// The same on what another one left.
+    pub(crate) fn start_in(isle: &Path, setup: Setup, directory: Arc<Scratch>) -> Result<Self> {
+        let root = directory.path();
         // An empty file in place of the user's settings.
         fs::write(root.join("config.toml"), "")?;
         let socket = root.join("run/bench.sock");
@@ -53,6 +58,8 @@ impl Daemon {
         if let Some(size) = setup.pool_size {
             command.env("ISLE_POOL_SIZE", size.to_string());
         }
+        // Often enough to be measured, and next to nothing.
+        command.env("ISLE_SWEEP_INTERVAL", "1s");
         command.env("ISLE_WARM_DEFAULT", setup.default_sandbox.to_string());
         command.args(["--config".as_ref(), root.join("config.toml").as_os_str()]);
         let mut child = command.spawn()?;
@@ -113,6 +120,17 @@ impl Daemon {
     /// Ends it in good order and removes its directories.
     pub(crate) fn stop(mut self) -> Result<()> {
         self.destroy_all()?;
+        self.shut_down()
+    }
+
+    /// Ends it in good order and leaves everything as it is.
+    pub(crate) fn leave(mut self) -> Result<Arc<Scratch>> {
+        let directory = Arc::clone(&self.directory);
+        self.shut_down()?;
+        Ok(directory)
+    }
+
+    fn shut_down(&mut self) -> Result<()> {
         self.connect()?.exchange(&request("POST", "/v1/shutdown", &[], b""))?.ok("POST /v1/shutdown")?;
         let status = self.child.wait()?;
         if status.success() {

@@ -53,6 +53,8 @@ enum Section {
     Code,
     /// Two hundred clients at once, and two tenants of which one sends ten times as much.
     Tenants,
+    /// Pausing and resuming many processes; looking for sandboxes whose time is up.
+    Lifecycle,
 }
 
 /// Measure an isle binary beside bare processes and other sandboxes

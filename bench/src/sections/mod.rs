@@ -4,6 +4,7 @@ mod code;
 mod crowd;
 mod files;
 mod latency;
+mod lifecycle;
 mod output;
 mod tenants;
 mod throughput;
@@ -50,6 +51,7 @@ impl Bench {
             Section::Output => self.output(report),
             Section::Code => self.code(report),
             Section::Tenants => self.tenants(report),
+            Section::Lifecycle => self.lifecycle(report),
         }
     }
 

@@ -10,6 +10,7 @@ use isle_wire::{Failure, FailureKind};
 use rustix::process::Signal;
 use tokio::sync::Notify;
 
+use crate::place;
 use crate::ration::look::{self, Seen, Who};
 use crate::serve::Shared;
 
@@ -64,7 +65,7 @@ pub(crate) async fn set(agent: &Shared, on: bool) -> u64 {
     let stopped = pause.stopped.take().unwrap_or_default();
     // Children first: a parent that goes on before its child would see it stopped.
     for who in stopped.iter().rev() {
-        who.signal(Signal::CONT);
+        tell(*who, Signal::CONT);
     }
     pause.changed.notify_waiters();
     u64::try_from(stopped.len()).unwrap_or(u64::MAX)
@@ -99,7 +100,7 @@ async fn stop_all(agent: &Shared) {
                 stands(one.parent).await;
                 awaited.remove(&one.parent);
             }
-            one.who().signal(Signal::STOP);
+            tell(one.who(), Signal::STOP);
             if parents.contains(&one.pid) {
                 awaited.insert(one.pid);
             }
@@ -112,6 +113,16 @@ async fn stop_all(agent: &Shared) {
         // The last ones need a moment; whoever was forked meanwhile is found then.
         tokio::task::yield_now().await;
     }
+}
+
+/// Signals a process. Among the host's processes its number may be somebody else's by now; in a container
+/// whoever has it is to stand still too, and while all do so no number changes hands.
+fn tell(who: Who, signal: Signal) {
+    if place::private().is_some() {
+        return who.signal(signal);
+    }
+    // SAFETY: plain numbers; a process that is gone meanwhile is no error.
+    unsafe { libc::kill(who.pid, signal.as_raw()) };
 }
 
 /// Waits until a process has stopped, or is gone.

@@ -85,7 +85,10 @@ impl Client {
             Told::Refused(code) => {
                 let known = NOT_BEGUN.contains(&code.as_str())
                     || SOMEWHERE.contains(&code.as_str())
-                    || matches!(code.as_str(), "SANDBOX_NOT_FOUND" | "FILE_NOT_FOUND" | "RUN_FINISHED");
+                    || matches!(
+                        code.as_str(),
+                        "SANDBOX_NOT_FOUND" | "FILE_NOT_FOUND" | "RUN_FINISHED" | "EXPIRED"
+                    );
                 assert!(known, "{line}: {code}");
             }
             Told::Nothing => {
@@ -114,6 +117,8 @@ impl Client {
             Operation::StartAndWait { name, lines } => self.start_and_wait(name, lines),
             Operation::TimeOut { name } => self.time_out(name),
             Operation::OneShot { lines } => self.one_shot(lines),
+            Operation::PauseAndResume { name } => self.pause_and_resume(name),
+            Operation::Brief { number } => self.brief(number),
             Operation::Browse => self.browse(),
         }
     }
@@ -278,6 +283,36 @@ impl Client {
             let fits = run["state"] == "failed" && run["exit_code"] == 3 || run["state"] == "lost";
             assert!(fits, "{run}");
         }
+    }
+
+    fn pause_and_resume(&mut self, name: u64) {
+        let label = self.name(name);
+        self.ask(&format!("POST /v1/sandboxes/{label}/pause"), Some(json!({})));
+        // Whatever became of that: at the end it runs, or is not there, or has died and is built anew.
+        for _ in 0..100 {
+            match self.ask(&format!("POST /v1/sandboxes/{label}/resume"), Some(json!({}))) {
+                Told::Done(_) => return,
+                Told::Refused(code) if code == "SANDBOX_NOT_FOUND" || code == "SANDBOX_FAILED" => return,
+                Told::Refused(_) | Told::Nothing => std::thread::sleep(Duration::from_millis(20)),
+            }
+        }
+        panic!("{label} could not be resumed");
+    }
+
+    /// Whether it has ended by itself, is about to, or was never made: its name can be wiped.
+    fn brief(&mut self, number: u64) {
+        let label = format!("c{}b{number}", self.number);
+        self.ask("POST /v1/sandboxes", Some(json!({"sandbox": label, "ttl": "1s"})));
+        self.ask(&format!("POST /v1/sandboxes/{label}/extend"), Some(json!({"by": "1s"})));
+        std::thread::sleep(Duration::from_millis(number * 137 % 2_500));
+        for _ in 0..100 {
+            match self.ask(&format!("DELETE /v1/sandboxes/{label}?wipe=true"), None) {
+                Told::Done(_) => return,
+                Told::Refused(code) if code == "SANDBOX_NOT_FOUND" => return,
+                Told::Refused(_) | Told::Nothing => std::thread::sleep(Duration::from_millis(20)),
+            }
+        }
+        panic!("{label} could not be wiped");
     }
 
     fn browse(&mut self) {

@@ -31,12 +31,16 @@ pub(crate) enum Operation {
     TimeOut { name: u64 },
     /// A sandbox for one command.
     OneShot { lines: u64 },
+    /// Pauses it and lets it go on.
+    PauseAndResume { name: u64 },
+    /// A sandbox that ends by itself.
+    Brief { number: u64 },
     /// Lists, history, audit, health.
     Browse,
 }
 
 impl Operation {
-    pub(crate) const KINDS: u32 = 12;
+    pub(crate) const KINDS: u32 = 14;
 
     /// A number per kind.
     pub(crate) fn kind(&self) -> u32 {
@@ -53,6 +57,8 @@ impl Operation {
             Self::TimeOut { .. } => 9,
             Self::OneShot { .. } => 10,
             Self::Browse => 11,
+            Self::PauseAndResume { .. } => 12,
+            Self::Brief { .. } => 13,
         }
     }
 }
@@ -94,7 +100,9 @@ pub(crate) fn operation(seed: u64, client: u64, index: u64) -> Operation {
         71..=75 => Operation::StartAndKill { name },
         76..=83 => Operation::StartAndWait { name, lines: number(2) % 5_000 },
         84..=86 => Operation::TimeOut { name },
-        87..=95 => Operation::OneShot { lines: number(2) % 5_000 },
+        87..=92 => Operation::OneShot { lines: number(2) % 5_000 },
+        93..=94 => Operation::PauseAndResume { name },
+        95 => Operation::Brief { number: index },
         _ => Operation::Browse,
     }
 }
