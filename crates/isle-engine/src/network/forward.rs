@@ -73,6 +73,7 @@ impl Inner {
         port: u16,
         host_port: Option<u16>,
     ) -> Result<Arc<Forward>> {
+        sandbox.refuse_child("port on the host")?;
         if !sandbox.agent()?.serves_gate() {
             return Err(Error::new(
                 Code::VersionMismatch,

@@ -107,6 +107,7 @@ impl Inner {
         if grants.is_empty() {
             return Ok(None);
         }
+        sandbox.refuse_child("network of its own")?;
         let gate = Arc::clone(self.open_gate(sandbox).await?);
         let ids: Vec<GrantId> = grants.iter().map(|grant| gate.grant(grant.clone())).collect();
         crate::lock(&sandbox.network.sources).extend(ids.iter().map(|&id| (id, Source::Run)));
@@ -121,6 +122,8 @@ impl Inner {
         sandbox: &Sandbox,
         grants: &[Grant],
     ) -> Result<()> {
+        // A child never reaches more than its parent: it has what the configuration gives to all.
+        sandbox.refuse_child("network of its own")?;
         let gate = Arc::clone(self.open_gate(sandbox).await?);
         let now = wall_clock_ms();
         let mut sources = crate::lock(&sandbox.network.sources);

@@ -306,7 +306,7 @@ fn nothing_of_a_child_stays_and_nothing_of_a_namesake_is_shown_to_it() {
 }
 
 #[test]
-fn children_may_not_be_made_anew() {
+fn children_may_not_be_made_anew_and_get_no_network_or_port_of_their_own() {
     let daemon = daemon("default = {}");
     spawn(&daemon, "default", json!({"name": "child"}));
     daemon.shell("child", "echo here > file");
@@ -314,6 +314,15 @@ fn children_may_not_be_made_anew() {
     assert_eq!(error["code"], "PERMISSION_DENIED", "{error}");
     let error = daemon.refused("POST", "/v1/sandboxes", Some(&json!({"sandbox": "child", "memory": "4G"})));
     assert_eq!(error["code"], "ALREADY_EXISTS", "nor with other settings: {error}");
+    for (path, body) in [("grants", json!({"hosts": ["example.com:443"]})), ("ports", json!({"port": 8000}))]
+    {
+        let error = daemon.refused("POST", &format!("/v1/sandboxes/child/{path}"), Some(&body));
+        assert_eq!(error["code"], "PERMISSION_DENIED", "nor more network than its parent: {path} {error}");
+    }
+    let output = finish(&mut daemon.isle(&["exec", "child", "--allow", "example.com:443", "--", "true"]));
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("PERMISSION_DENIED"), "{output:?}");
+    assert_eq!(daemon.get("/v1/sandboxes/child/grants")["grants"], json!([]));
     assert_eq!(daemon.shell("child", "cat file"), "here\n");
 }
 
