@@ -85,10 +85,12 @@ async fn keep(agent: Shared) {
     }
 }
 
+/// Returns when everybody has been told: whoever has a stop pending runs no more code of its own.
 async fn stop_all(agent: &Shared) {
+    let mut told: HashSet<i32> = HashSet::new();
     for _ in 0..ROUNDS {
         let seen = look::everybody_roughly();
-        let running: Vec<&Seen> = seen.iter().filter(|one| one.runs()).collect();
+        let running: Vec<&Seen> = seen.iter().filter(|one| one.runs() && !told.contains(&one.pid)).collect();
         if running.is_empty() || !agent.pause.is_on() {
             return;
         }
@@ -96,22 +98,20 @@ async fn stop_all(agent: &Shared) {
         let mut awaited: HashSet<i32> = HashSet::new();
         for one in &running {
             // Parents come first. None may see a child stopped, or it takes that for somebody's wish.
-            if awaited.contains(&one.parent) {
+            if awaited.remove(&one.parent) {
                 stands(one.parent).await;
-                awaited.remove(&one.parent);
             }
             tell(one.who(), Signal::STOP);
+            told.insert(one.pid);
             if parents.contains(&one.pid) {
                 awaited.insert(one.pid);
             }
-            if let Some(stopped) = agent.pause.stopped.borrow_mut().as_mut()
-                && !stopped.contains(&one.who())
-            {
-                stopped.push(one.who());
-            }
         }
-        // The last ones need a moment; whoever was forked meanwhile is found then.
-        tokio::task::yield_now().await;
+        if let Some(stopped) = agent.pause.stopped.borrow_mut().as_mut() {
+            let known: HashSet<i32> = stopped.iter().map(|who| who.pid).collect();
+            stopped.extend(running.iter().map(|one| one.who()).filter(|who| !known.contains(&who.pid)));
+        }
+        // Whoever was forked meanwhile is found at the next look.
     }
 }
 

@@ -120,7 +120,7 @@ fn a_pause_outlives_the_daemon_and_destroying_ends_it() {
         let paused = pause(&daemon, sandbox);
         assert!(paused["processes"].as_u64().unwrap() >= 2, "{paused}");
     }
-    assert!(running(&marker).is_empty(), "all are stopped");
+    until("all are stopped", || running(&marker).is_empty());
     daemon.kill();
     daemon.launch();
     for sandbox in ["box", "plain"] {
