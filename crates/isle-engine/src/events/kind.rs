@@ -77,7 +77,7 @@ pub enum EventKind {
 
 impl EventKind {
     /// All of them, in the order they are shown.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 30] = [
         Self::RunStarted,
         Self::RunCompleted,
         Self::RunFailed,
