@@ -271,7 +271,6 @@ impl Inner {
             kind: RunKind::RunCode,
             job: None,
             lock: false,
-            allow: Vec::new(),
             place: Place::Exactly { sandbox: Arc::clone(sandbox) },
             program: Program::Code {
                 language: Some(language.to_owned()),
