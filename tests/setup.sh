@@ -23,6 +23,8 @@ need python3-matplotlib /usr/bin/python3 -c 'import matplotlib'
 need nodejs command -v node
 need npm command -v npm
 need curl command -v curl
+need git command -v git
+need openssl command -v openssl
 need prometheus command -v prometheus
 
 if ! command -v cargo >/dev/null; then

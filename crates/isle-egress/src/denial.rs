@@ -55,7 +55,7 @@ impl Reason {
 }
 
 /// A denial.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Denial {
     /// What was asked for: `host:port`, or the name alone where only that was asked. Printable.
     pub target: String,

@@ -11,11 +11,14 @@ mod control;
 mod messages;
 mod mux;
 mod names;
+mod network;
 mod paths;
 mod places;
 mod wire;
 
 // Both are parts of programs, not of libraries; they are read where they stand.
+#[path = "../../isle-agent/src/network/dns.rs"]
+mod dns;
 #[path = "../../isle-agent/src/files/mod.rs"]
 #[expect(dead_code, reason = "the agent uses the rest")]
 mod files;
@@ -70,5 +73,6 @@ pub fn all() -> Vec<Target> {
         Target { name: "messages", run: Box::new(messages::run) },
         Target { name: "control", run: Box::new(control::run) },
         Target { name: "names", run: Box::new(names::run) },
+        Target { name: "network", run: Box::new(network::run) },
     ]
 }

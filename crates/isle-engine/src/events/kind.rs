@@ -69,11 +69,15 @@ pub enum EventKind {
     SyncStarted,
     /// No longer.
     SyncStopped,
+    /// A sandbox may reach more than before.
+    NetworkGranted,
+    /// A sandbox was denied something of the network for the first time.
+    NetworkDenied,
 }
 
 impl EventKind {
     /// All of them, in the order they are shown.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 30] = [
         Self::RunStarted,
         Self::RunCompleted,
         Self::RunFailed,
@@ -102,6 +106,8 @@ impl EventKind {
         Self::SessionClosed,
         Self::SyncStarted,
         Self::SyncStopped,
+        Self::NetworkGranted,
+        Self::NetworkDenied,
     ];
 
     /// As text, the same as in JSON.
@@ -136,6 +142,8 @@ impl EventKind {
             Self::SessionClosed => "session_closed",
             Self::SyncStarted => "sync_started",
             Self::SyncStopped => "sync_stopped",
+            Self::NetworkGranted => "network_granted",
+            Self::NetworkDenied => "network_denied",
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::backend::Tier;
 use crate::context::CallContext;
 use crate::engine::Inner;
 use crate::error::{Code, Error, Result};
+use crate::events::{Event, EventKind};
 use crate::journal::Audit;
 use crate::sandbox::Sandbox;
 
@@ -59,7 +60,7 @@ impl Inner {
     }
 
     /// Opens the gate of a sandbox that was granted something before anybody used it.
-    pub(crate) async fn open_granted_gate(&self, sandbox: &Sandbox) {
+    pub(crate) async fn open_granted_gate(self: &Arc<Self>, sandbox: &Arc<Sandbox>) {
         let granted = !self.config.network.allow.is_empty() || !sandbox.network.stored().is_empty();
         if !granted || sandbox.spec.tier == Tier::Process {
             return;
@@ -70,7 +71,7 @@ impl Inner {
     }
 
     /// Has the agent of a sandbox serve its gate.
-    pub(crate) async fn open_gate<'s>(&self, sandbox: &'s Sandbox) -> Result<&'s Arc<Gate>> {
+    pub(crate) async fn open_gate<'s>(self: &Arc<Self>, sandbox: &'s Arc<Sandbox>) -> Result<&'s Arc<Gate>> {
         if sandbox.spec.tier == Tier::Process {
             return Err(Error::new(
                 Code::BackendUnavailable,
@@ -89,7 +90,8 @@ impl Inner {
         let gate = self.gate_of(sandbox);
         let mut attached = sandbox.network.attached.lock().await;
         if !*attached {
-            serve::attach(agent, Arc::clone(gate), self.halted.clone()).await.map_err(|why| {
+            let teller = self.teller(sandbox);
+            serve::attach(agent, Arc::clone(gate), self.halted.clone(), teller).await.map_err(|why| {
                 Error::new(Code::SandboxFailed, format!("the network of the sandbox cannot be served: {why}"))
                     .next("`isle reset` makes the sandbox anew; /workspace stays")
             })?;
@@ -100,14 +102,16 @@ impl Inner {
 
     /// Grants something for as long as a run goes on.
     pub(crate) async fn grant_for_run(
-        &self,
-        sandbox: &Sandbox,
+        self: &Arc<Self>,
+        context: &CallContext,
+        sandbox: &Arc<Sandbox>,
         grants: &[Grant],
     ) -> Result<Option<RunGrants>> {
         if grants.is_empty() {
             return Ok(None);
         }
         sandbox.refuse_child("network of its own")?;
+        context.operator_only("granting network")?;
         let gate = Arc::clone(self.open_gate(sandbox).await?);
         let ids: Vec<GrantId> = grants.iter().map(|grant| gate.grant(grant.clone())).collect();
         crate::lock(&sandbox.network.sources).extend(ids.iter().map(|&id| (id, Source::Run)));
@@ -117,13 +121,14 @@ impl Inner {
     /// Grants something to a sandbox: on record first, in force at once. A grant of the same hosts, ports
     /// and protocol takes the place of the one before.
     pub(crate) async fn allow(
-        &self,
+        self: &Arc<Self>,
         context: &CallContext,
-        sandbox: &Sandbox,
+        sandbox: &Arc<Sandbox>,
         grants: &[Grant],
     ) -> Result<()> {
         // A child never reaches more than its parent: it has what the configuration gives to all.
         sandbox.refuse_child("network of its own")?;
+        context.operator_only("granting network")?;
         let gate = Arc::clone(self.open_gate(sandbox).await?);
         let now = wall_clock_ms();
         let mut sources = crate::lock(&sandbox.network.sources);
@@ -149,7 +154,32 @@ impl Inner {
             }
         }
         sources.extend(grants.iter().map(|grant| (gate.grant(grant.clone()), Source::Sandbox)));
+        drop(sources);
+        let message = format!("may reach {}", texts.join(", "));
+        let data = json!({ "grants": grants_detail(grants) });
+        self.tell_network(EventKind::NetworkGranted, sandbox, message, data);
         Ok(())
+    }
+
+    /// Tells of what a sandbox is denied.
+    fn teller(self: &Arc<Self>, sandbox: &Arc<Sandbox>) -> serve::Teller {
+        let (engine, sandbox) = (Arc::downgrade(self), Arc::downgrade(sandbox));
+        Box::new(move |denial| {
+            let (Some(engine), Some(sandbox)) = (engine.upgrade(), sandbox.upgrade()) else { return };
+            let data = json!({
+                "target": denial.target,
+                "reason": denial.reason.as_str(),
+                "rule": denial.rule,
+                "grant": denial.wanted,
+            });
+            engine.tell_network(EventKind::NetworkDenied, &sandbox, denial.sentence(), data);
+        })
+    }
+
+    fn tell_network(&self, kind: EventKind, sandbox: &Sandbox, message: String, data: serde_json::Value) {
+        let mut event = Event::new(kind, &sandbox.address().namespace, message).data(data);
+        event.sandbox = Some(sandbox.name.to_string());
+        self.publish(event);
     }
 
     /// Takes grants of a sandbox back: on record first, in force at once.

@@ -1,10 +1,11 @@
 //! The gate's stream to the agent of a sandbox: names are answered and connections taken on it for as
 //! long as both live. What comes from there is the guest's word and decides nothing.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use isle_egress::{Gate, Outcome};
+use isle_egress::{Denial, Gate, Outcome};
 use isle_wire::{
     FrameError, GateAnswer, GateEvent, GateOpened, GatePorts, Request, Stream, TakeRequest, read_frame,
     write_message,
@@ -23,12 +24,15 @@ const MOST_OPEN: usize = 1280;
 /// How long a stream is held until its reset has been heard.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 const DEPTH: usize = 256;
+/// Different denials that are told of.
+const MOST_TOLD: usize = 256;
 
 /// Has the agent serve a gate. The task it starts ends with the connection, or when told to.
 pub(super) async fn attach(
     agent: &AgentClient,
     gate: Arc<Gate>,
     halted: CancellationToken,
+    teller: Teller,
 ) -> Result<(), String> {
     let opening = async {
         let mut stream = agent.open().await.map_err(|error| error.message)?;
@@ -44,7 +48,7 @@ pub(super) async fn attach(
     let agent = agent.clone();
     tokio::spawn(async move {
         let served = tokio::select! {
-            served = serve(stream, agent, gate) => served,
+            served = serve(stream, agent, gate, teller) => served,
             () = halted.cancelled() => Ok(()),
         };
         if let Err(error) = served {
@@ -61,7 +65,34 @@ async fn next(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> Result<Option
     }
 }
 
-async fn serve(stream: Stream, agent: AgentClient, gate: Arc<Gate>) -> Result<(), FrameError> {
+/// Tells of a denial.
+pub(super) type Teller = Box<dyn Fn(&Denial) + Send + Sync>;
+
+/// Tells of each different denial once; of a bounded number, since the guest chooses them.
+struct Told {
+    teller: Teller,
+    known: Mutex<HashSet<Denial>>,
+}
+
+impl Told {
+    fn tell(&self, denial: &Denial) {
+        let is_new = {
+            let mut known = crate::lock(&self.known);
+            known.len() < MOST_TOLD && known.insert(denial.clone())
+        };
+        if is_new {
+            (self.teller)(denial);
+        }
+    }
+}
+
+async fn serve(
+    stream: Stream,
+    agent: AgentClient,
+    gate: Arc<Gate>,
+    teller: Teller,
+) -> Result<(), FrameError> {
+    let told = Arc::new(Told { teller, known: Mutex::default() });
     let (mut from_agent, mut to_agent) = tokio::io::split(stream);
     let (answers, mut outgoing) = mpsc::channel::<GateAnswer>(DEPTH);
     let places = Arc::new(Semaphore::new(MOST_OPEN));
@@ -71,7 +102,13 @@ async fn serve(stream: Stream, agent: AgentClient, gate: Arc<Gate>) -> Result<()
         while let Some(event) = next(&mut from_agent).await? {
             match event {
                 GateEvent::Lookup(lookup) => {
-                    let ports = gate.look_up(&lookup.name).map(|(_, ports)| ports).unwrap_or_default();
+                    let ports = match gate.look_up(&lookup.name) {
+                        Ok((_, ports)) => ports,
+                        Err(denial) => {
+                            told.tell(&denial);
+                            Vec::new()
+                        }
+                    };
                     let answer = GatePorts { question: lookup.question, ports };
                     if answers.send(GateAnswer::Ports(answer)).await.is_err() {
                         break;
@@ -81,8 +118,11 @@ async fn serve(stream: Stream, agent: AgentClient, gate: Arc<Gate>) -> Result<()
                     let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
                     while connections.try_join_next().is_some() {}
                     let (agent, gate, answers) = (agent.clone(), Arc::clone(&gate), answers.clone());
+                    let told = Arc::clone(&told);
                     connections.spawn(async move {
-                        conduct(agent, &gate, opened, &answers).await;
+                        if let Some(denial) = conduct(agent, &gate, opened, &answers).await {
+                            told.tell(&denial);
+                        }
                         drop(place);
                     });
                 }
@@ -101,20 +141,26 @@ async fn serve(stream: Stream, agent: AgentClient, gate: Arc<Gate>) -> Result<()
 }
 
 /// One connection, from its opening to its end.
-async fn conduct(agent: AgentClient, gate: &Gate, opened: GateOpened, answers: &mpsc::Sender<GateAnswer>) {
+async fn conduct(
+    agent: AgentClient,
+    gate: &Gate,
+    opened: GateOpened,
+    answers: &mpsc::Sender<GateAnswer>,
+) -> Option<Denial> {
     let GateOpened { connection, host, port } = opened;
-    let Ok(mut stream) = agent.open().await else { return };
+    let mut stream = agent.open().await.ok()?;
     if write_message(&mut stream, &Request::Take(TakeRequest { connection })).await.is_err() {
-        return;
+        return None;
     }
-    match gate.serve(&host, port, &mut stream).await {
-        Outcome::Closed => {}
-        Outcome::Denied(_) | Outcome::Failed(_) => {
-            answers.send(GateAnswer::Reset(connection)).await.ok();
-            // Were the stream dropped now, its end might be heard before the word that it is no good one.
-            let mut rest = vec![0; 4096];
-            let hold = async { while stream.read(&mut rest).await.is_ok_and(|count| count > 0) {} };
-            tokio::time::timeout(LAST_WORDS, hold).await.ok();
-        }
-    }
+    let denial = match gate.serve(&host, port, &mut stream).await {
+        Outcome::Closed => return None,
+        Outcome::Denied(denial) => Some(denial),
+        Outcome::Failed(_) => None,
+    };
+    answers.send(GateAnswer::Reset(connection)).await.ok();
+    // Were the stream dropped now, its end might be heard before the word that it is no good one.
+    let mut rest = vec![0; 4096];
+    let hold = async { while stream.read(&mut rest).await.is_ok_and(|count| count > 0) {} };
+    tokio::time::timeout(LAST_WORDS, hold).await.ok();
+    denial
 }

@@ -154,6 +154,7 @@ impl Operation for Unexpose {
 
     async fn call(engine: Engine, context: CallContext, input: UnexposeInput) -> Result<UnexposeOutput> {
         check(input.port)?;
+        context.operator_only("showing a port on this host")?;
         let sandbox = engine.inner.looked_at(&context, &sandbox_or_default(input.sandbox)).await?;
         let host_ports = engine.inner.unexpose(&context, &sandbox, input.port)?;
         Ok(UnexposeOutput { sandbox: sandbox.name.clone(), host_ports })

@@ -39,6 +39,7 @@ mod mcp;
 mod metrics;
 mod named_jobs;
 mod network;
+mod network_clients;
 mod output;
 mod paths;
 mod pausing;

@@ -329,8 +329,12 @@ fn the_network_is_reached_over_mcp_when_its_tools_are_shown() {
     let (daemon, http) = (start(), Server::http());
     let port = http.port;
     let (mut client, _) = Client::initialized_with(&daemon, "2025-11-25", &["--toolsets", "core,network"]);
-    let hosts = json!([format!("web.test:{port}/http"), format!("127.0.0.1:{port}")]);
-    let answer = client.call("allow", json!({ "sandbox": "box", "hosts": hosts }));
+    let hosts = [format!("web.test:{port}/http"), format!("127.0.0.1:{port}")];
+    // A model looks and takes back; it grants nothing.
+    let refused = client.request("tools/call", json!({ "name": "allow", "arguments": { "hosts": hosts } }));
+    assert!(refused["error"].is_object(), "{refused}");
+    allow(&daemon, "box", &hosts);
+    let answer = client.call("grants", json!({ "sandbox": "box" }));
     assert_eq!(answer["structuredContent"]["grants"].as_array().unwrap().len(), 2, "{answer}");
     assert_eq!(daemon.shell("box", &curl(port)), "you asked for /page");
     let answer = client.call("net", json!({ "sandbox": "box" }));

@@ -253,6 +253,29 @@ fn the_operator_chooses_a_namespace_and_nobody_else_does() {
 }
 
 #[test]
+fn a_tenant_grants_nothing_and_shows_no_port() {
+    let (daemon, address) = listening(&[]);
+    let one = tenant(&daemon, &address, "one");
+    let made = one.ask("POST", "/v1/sandboxes/web/exec", Some(&json!({ "command": "true" })));
+    assert_eq!(made.status, 200, "{}", made.text());
+    let hosts = json!(["example.com:443", "127.0.0.1:80"]);
+    for (path, body) in [
+        ("/v1/sandboxes/web/grants", json!({ "hosts": hosts })),
+        ("/v1/sandboxes/new/grants", json!({ "hosts": hosts })),
+        ("/v1/sandboxes", json!({ "sandbox": "new", "allow": hosts })),
+        ("/v1/runs", json!({ "command": "true", "allow": hosts })),
+        ("/v1/sandboxes/web/ports", json!({ "port": 8000, "host_port": 0 })),
+    ] {
+        let answer = one.ask("POST", path, Some(&body));
+        assert_eq!((answer.status, answer.code().as_str()), (403, "FORBIDDEN"), "{path}: {}", answer.text());
+    }
+    let listed = one.ask("GET", "/v1/sandboxes", None).text();
+    assert!(!listed.contains("\"new\""), "{listed}");
+    let grants = one.ask("GET", "/v1/sandboxes/web/grants", None);
+    assert_eq!((grants.status, grants.json()["grants"].as_array().map(Vec::len)), (200, Some(0)));
+}
+
+#[test]
 fn a_token_is_shown_once_kept_as_a_hash_and_worthless_when_revoked() {
     let (mut daemon, address) = listening(&[]);
     let one = tenant(&daemon, &address, "one");
