@@ -30,13 +30,18 @@ impl Inner {
             };
         }
         // In a task of its own: what was begun is finished even when the caller goes away.
-        let (inner, actor) = (Arc::clone(self), Actor::of(context));
+        let (inner, context) = (Arc::clone(self), context.clone());
         let ending = self.tasks.spawn(async move {
+            let actor = Actor::of(&context);
             let gate = inner.fleet.gate(&address);
             let _held = gate.lock().await;
             let Some(sandbox) = inner.fleet.get(&address) else {
-                // Another call destroyed it while this one waited: it is gone, as was wanted.
-                return Ok(());
+                // Another call, or its deadline, removed it while this one waited: it is gone, as was
+                // wanted. Its workspace may have stayed.
+                return match keep {
+                    Keep::Workspace | Keep::WhatWasBefore => Ok(()),
+                    Keep::Nothing => inner.wipe_left(&context, &address).await.map(drop),
+                };
             };
             for run in inner.runs.running_in(&sandbox.id) {
                 run.intend(Ending::Destroyed);
@@ -67,13 +72,18 @@ impl Inner {
             return Err(Error::new(Code::Busy, format!("{} is being made at this moment", address.name))
                 .next("destroy it again: it exists now"));
         }
+        if self.wipe_left(context, address).await? { Ok(()) } else { Err(self.no_such_sandbox(address)) }
+    }
+
+    /// Removes what is left of a name, whose gate is held; whether there was anything.
+    async fn wipe_left(&self, context: &CallContext, address: &Address) -> Result<bool> {
         // A wipe that was cut short may have left nothing else.
         let mut wiped = !self.variables.of(address).is_empty();
         for backend in &self.backends {
             wiped |= backend.wipe(address).await?;
         }
         if !wiped {
-            return Err(self.no_such_sandbox(address));
+            return Ok(false);
         }
         failpoint(Point::WipeRemoved)?;
         let _held = self.variables.hold();
@@ -82,6 +92,6 @@ impl Inner {
             .map_err(|error| error.unrecorded("the workspace was wiped"))?;
         self.variables.forget(address);
         self.children.forget(address);
-        Ok(())
+        Ok(true)
     }
 }
