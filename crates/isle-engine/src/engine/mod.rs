@@ -1,12 +1,12 @@
 //! The engine: owner of backends, sandboxes and runs. What it does is in files of their own, by
 //! verb; here is what it is and what doors call.
 
+mod config;
 mod recover;
+mod requests;
 mod session;
 mod shutdown;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::agent::{FileToWrite, KeepMode};
-use crate::backend::{Backend, Limits, Offer, Tier};
+use crate::backend::{Backend, Offer};
 use crate::children::Children;
 pub use crate::children::{NamePattern, SpawnPolicies, SpawnPolicy};
 use crate::context::{CallContext, Door};
@@ -35,149 +35,20 @@ use crate::metrics::{Metric, Metrics};
 use crate::network::Forwards;
 pub use crate::network::NetworkConfig;
 use crate::ops::Registry;
-use crate::ops::shapes::RunResult;
 use crate::pipeline::stopping;
-use crate::profile::Profile;
 use crate::queue::{Admission, Capacity};
 use crate::run::Runs;
 pub use crate::run::{RunLimits, SecretNames};
 use crate::sandbox::{Fleet, Sandbox, Settings, Sweeper, offers};
 use crate::sync::Syncs;
 use crate::tenants::Tenants;
-use crate::values::{ByteSize, GuestPath, Namespace, RunId, RunOrJob, SandboxName, Span};
+use crate::values::{ByteSize, GuestPath, RunId, RunOrJob, SandboxName};
 use crate::variables::Variables;
 use crate::watch::{FileUpdate, Watches};
 
+pub use config::{Deadlines, EngineConfig, Quotas};
+pub use requests::{Command, FollowFrom, OneShot, OpenExec, RunEvent, RunEventKind, Target};
 pub use session::{Session, SessionEvent, SessionInput, SessionOutput};
-
-/// Settings of an engine; every field has a default.
-#[derive(Debug, Clone)]
-pub struct EngineConfig {
-    /// Tier of new sandboxes.
-    pub tier: Tier,
-    /// Image of new sandboxes.
-    pub image: String,
-    /// Limits of new sandboxes.
-    pub limits: Limits,
-    /// Whether new sandboxes may hold less than their tier promises where the host cannot do it.
-    pub allow_downgrade: bool,
-    /// How long a command may run when the call says nothing.
-    pub timeout: Span,
-    /// The longest timeout a call may ask for.
-    pub max_timeout: Span,
-    /// How long `exec` waits before it answers with a run that goes on.
-    pub wait: Span,
-    /// Bytes of each output kept per run (first half and last half).
-    pub output_cap: ByteSize,
-    /// Largest file the JSON doors read or write.
-    pub file_cap: ByteSize,
-    /// Make the sandbox `default` at start.
-    pub warm_default: bool,
-    /// What is done about variables whose names look like those of secrets.
-    pub secret_names: SecretNames,
-    /// Commands that are refused, by pattern.
-    pub deny: DenyList,
-    /// Directories of the host that operations may copy from, copy to and keep in step.
-    pub host_roots: Vec<PathBuf>,
-    /// What sandboxes may spawn; none may unless it is said here.
-    pub spawn_policies: SpawnPolicies,
-    /// How long named sandboxes live.
-    pub deadlines: Deadlines,
-    /// Settings of sandboxes under a name.
-    pub profiles: BTreeMap<String, Profile>,
-    /// What every sandbox may reach.
-    pub network: NetworkConfig,
-    /// How much there may be of everything.
-    pub quotas: Quotas,
-}
-
-/// How much there may be of everything, and what each tenant's share of it is.
-#[derive(Debug, Clone)]
-pub struct Quotas {
-    /// Commands that run at once.
-    pub max_running: u32,
-    /// Calls that wait for their turn.
-    pub max_waiting: u32,
-    /// Shares of namespaces that are not 1.
-    pub weights: BTreeMap<Namespace, u32>,
-    /// Sandboxes of all namespaces, those for one command included.
-    pub max_sandboxes: u32,
-    /// Sandboxes of each namespace.
-    pub max_sandboxes_per_namespace: u32,
-    /// What the memory limits of all sandboxes may come to.
-    pub memory_budget: Option<ByteSize>,
-    /// Ended runs that are kept of each namespace, with their output.
-    pub keep_runs: u32,
-    /// How long they are kept.
-    pub keep_runs_for: Span,
-}
-
-impl Default for Quotas {
-    fn default() -> Self {
-        Self {
-            max_running: 2048,
-            max_waiting: 2048,
-            weights: BTreeMap::new(),
-            max_sandboxes: 4096,
-            max_sandboxes_per_namespace: 4096,
-            memory_budget: None,
-            keep_runs: 10_000,
-            keep_runs_for: Span::seconds(30 * 24 * 3600),
-        }
-    }
-}
-
-/// How long named sandboxes live. `None` is without an end.
-#[derive(Debug, Clone)]
-pub struct Deadlines {
-    /// TTL of sandboxes made without one.
-    pub default_ttl: Option<Span>,
-    /// The longest TTL and idle time a call may ask for.
-    pub max_ttl: Option<Span>,
-    /// Idle time of sandboxes made without one.
-    pub default_idle: Option<Span>,
-    /// Names the two defaults do not apply to.
-    pub exempt: Vec<SandboxName>,
-    /// How often is looked for sandboxes whose time is up.
-    pub sweep_interval: Span,
-}
-
-impl Default for Deadlines {
-    fn default() -> Self {
-        Self {
-            default_ttl: None,
-            max_ttl: Some(Span::seconds(30 * 24 * 3600)),
-            default_idle: None,
-            exempt: vec![SandboxName::default_sandbox()],
-            sweep_interval: Span::seconds(5),
-        }
-    }
-}
-
-impl Default for EngineConfig {
-    fn default() -> Self {
-        Self {
-            tier: Tier::Container,
-            image: "host".into(),
-            limits: Limits::default(),
-            allow_downgrade: false,
-            timeout: Span::seconds(10 * 60),
-            max_timeout: Span::seconds(24 * 3600),
-            wait: Span::seconds(45),
-            output_cap: ByteSize::mib(1),
-            file_cap: ByteSize::mib(16),
-            warm_default: true,
-            secret_names: SecretNames::default(),
-            deny: DenyList::default(),
-            host_roots: Vec::new(),
-            deadlines: Deadlines::default(),
-            spawn_policies: SpawnPolicies::default(),
-            profiles: BTreeMap::new(),
-            network: NetworkConfig::default(),
-            quotas: Quotas::default(),
-        }
-    }
-}
 
 /// The engine. Cheap to clone.
 #[derive(Clone)]
@@ -241,115 +112,6 @@ impl Inner {
     pub(crate) fn refuse_when_stopping(&self) -> Result<()> {
         if self.is_stopping() { Err(stopping()) } else { Ok(()) }
     }
-}
-
-/// Where an interactive command runs.
-#[derive(Debug, Clone)]
-pub enum Target {
-    /// In a named sandbox, made when missing.
-    Named(SandboxName),
-    /// In a fresh one that is gone afterwards.
-    OneShot(OneShot),
-}
-
-/// A sandbox for one command. `None` means the configured default.
-#[derive(Debug, Clone, Default)]
-pub struct OneShot {
-    /// Tier.
-    pub tier: Option<Tier>,
-    /// Image.
-    pub image: Option<String>,
-    /// Limits.
-    pub memory: Option<ByteSize>,
-    /// CPUs.
-    pub cpus: Option<f64>,
-    /// Processes.
-    pub pids: Option<u32>,
-    /// Writable layer.
-    pub disk: Option<ByteSize>,
-    /// Accept less than the tier promises.
-    pub allow_downgrade: Option<bool>,
-    /// Files placed before the command starts.
-    pub files: Vec<(GuestPath, Bytes)>,
-}
-
-/// What to run: exactly one form.
-#[derive(Debug, Clone)]
-pub enum Command {
-    /// Shell text.
-    Shell(String),
-    /// Program and arguments.
-    Argv(Vec<String>),
-    /// Code in a language (`python`, `node`, `shell`).
-    Code {
-        /// Language, or detected when `None`.
-        language: Option<String>,
-        /// The code.
-        code: String,
-    },
-}
-
-/// An interactive command: input, output and signals pass through, nothing is cut.
-#[derive(Debug, Clone)]
-pub struct OpenExec {
-    /// Where.
-    pub target: Target,
-    /// What.
-    pub command: Command,
-    /// Working directory; `/workspace` when `None`.
-    pub cwd: Option<GuestPath>,
-    /// Extra environment.
-    pub env: Vec<(String, String)>,
-    /// As whom.
-    pub user: GuestUser,
-    /// Time limit; none at all when `None` (interactive work has no default limit).
-    pub timeout: Option<Span>,
-    /// Limits of its own, inside those of the sandbox.
-    pub limits: RunLimits,
-    /// Whether a named sandbox that this call makes may hold less than its tier promises. One that
-    /// exists is used as it is.
-    pub allow_downgrade: bool,
-    /// Run alone among runs with lock, in order.
-    pub lock: bool,
-    /// What it may reach while it runs, beside what its sandbox may, such as `example.com:443`.
-    pub allow: Vec<String>,
-    /// A terminal instead of pipes.
-    pub terminal: Option<TerminalSize>,
-    /// Whether standard input will be sent; `/dev/null` otherwise.
-    pub stdin: bool,
-}
-
-/// Where a follower begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FollowFrom {
-    /// At the event after the one with this id; 0 is the start of what is kept.
-    After(u64),
-    /// At the last so many lines of each output.
-    Tail(usize),
-}
-
-/// What happens in a run, for followers. Ids count up from 1 within a run.
-#[derive(Debug, Clone)]
-pub struct RunEvent {
-    /// Position, for resuming.
-    pub id: u64,
-    /// What happened.
-    pub kind: RunEventKind,
-}
-
-/// See [`RunEvent`].
-#[derive(Debug, Clone)]
-pub enum RunEventKind {
-    /// The command was started.
-    Started,
-    /// Standard output; never splits a character.
-    Stdout(String),
-    /// Standard error; never splits a character.
-    Stderr(String),
-    /// The follower was too slow or came too late; so many bytes are missing here.
-    Lost(u64),
-    /// It is over. Last event.
-    Ended(Box<RunResult>),
 }
 
 /// A stream of bytes from a file.

@@ -1,0 +1,118 @@
+//! What is asked of an engine beside operations: interactive commands, and following runs.
+
+use bytes::Bytes;
+use isle_wire::{GuestUser, TerminalSize};
+
+use super::RunLimits;
+use crate::backend::Tier;
+use crate::ops::shapes::RunResult;
+use crate::values::{ByteSize, GuestPath, SandboxName, Span};
+
+/// Where an interactive command runs.
+#[derive(Debug, Clone)]
+pub enum Target {
+    /// In a named sandbox, made when missing.
+    Named(SandboxName),
+    /// In a fresh one that is gone afterwards.
+    OneShot(OneShot),
+}
+
+/// A sandbox for one command. `None` means the configured default.
+#[derive(Debug, Clone, Default)]
+pub struct OneShot {
+    /// Tier.
+    pub tier: Option<Tier>,
+    /// Image.
+    pub image: Option<String>,
+    /// Limits.
+    pub memory: Option<ByteSize>,
+    /// CPUs.
+    pub cpus: Option<f64>,
+    /// Processes.
+    pub pids: Option<u32>,
+    /// Writable layer.
+    pub disk: Option<ByteSize>,
+    /// Accept less than the tier promises.
+    pub allow_downgrade: Option<bool>,
+    /// Files placed before the command starts.
+    pub files: Vec<(GuestPath, Bytes)>,
+}
+
+/// What to run: exactly one form.
+#[derive(Debug, Clone)]
+pub enum Command {
+    /// Shell text.
+    Shell(String),
+    /// Program and arguments.
+    Argv(Vec<String>),
+    /// Code in a language (`python`, `node`, `shell`).
+    Code {
+        /// Language, or detected when `None`.
+        language: Option<String>,
+        /// The code.
+        code: String,
+    },
+}
+
+/// An interactive command: input, output and signals pass through, nothing is cut.
+#[derive(Debug, Clone)]
+pub struct OpenExec {
+    /// Where.
+    pub target: Target,
+    /// What.
+    pub command: Command,
+    /// Working directory; `/workspace` when `None`.
+    pub cwd: Option<GuestPath>,
+    /// Extra environment.
+    pub env: Vec<(String, String)>,
+    /// As whom.
+    pub user: GuestUser,
+    /// Time limit; none at all when `None` (interactive work has no default limit).
+    pub timeout: Option<Span>,
+    /// Limits of its own, inside those of the sandbox.
+    pub limits: RunLimits,
+    /// Whether a named sandbox that this call makes may hold less than its tier promises. One that
+    /// exists is used as it is.
+    pub allow_downgrade: bool,
+    /// Run alone among runs with lock, in order.
+    pub lock: bool,
+    /// What it may reach while it runs, beside what its sandbox may, such as `example.com:443`.
+    pub allow: Vec<String>,
+    /// A terminal instead of pipes.
+    pub terminal: Option<TerminalSize>,
+    /// Whether standard input will be sent; `/dev/null` otherwise.
+    pub stdin: bool,
+}
+
+/// Where a follower begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FollowFrom {
+    /// At the event after the one with this id; 0 is the start of what is kept.
+    After(u64),
+    /// At the last so many lines of each output.
+    Tail(usize),
+}
+
+/// What happens in a run, for followers. Ids count up from 1 within a run.
+#[derive(Debug, Clone)]
+pub struct RunEvent {
+    /// Position, for resuming.
+    pub id: u64,
+    /// What happened.
+    pub kind: RunEventKind,
+}
+
+/// See [`RunEvent`].
+#[derive(Debug, Clone)]
+pub enum RunEventKind {
+    /// The command was started.
+    Started,
+    /// Standard output; never splits a character.
+    Stdout(String),
+    /// Standard error; never splits a character.
+    Stderr(String),
+    /// The follower was too slow or came too late; so many bytes are missing here.
+    Lost(u64),
+    /// It is over. Last event.
+    Ended(Box<RunResult>),
+}
