@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::Bucket;
+
 /// Upper bounds in seconds, ascending.
 pub(super) type Buckets = &'static [f64];
 
@@ -35,12 +37,12 @@ impl Histogram {
     }
 
     /// Each bound, and how many were not above it.
-    pub(super) fn cumulative(&self) -> Vec<(f64, u64)> {
+    pub(super) fn cumulative(&self) -> Vec<Bucket> {
         let mut below = 0;
         let each = self.bounds.iter().zip(&self.counts);
         each.map(|(bound, count)| {
             below += count;
-            (*bound, below)
+            Bucket { up_to: *bound, count: below }
         })
         .collect()
     }
@@ -56,7 +58,8 @@ mod tests {
         for millis in [0, 100, 101, 5000] {
             histogram.add(Duration::from_millis(millis));
         }
-        assert_eq!(histogram.cumulative(), [(0.1, 2), (1.0, 3)]);
+        let of = |up_to: f64, count: u64| Bucket { up_to, count };
+        assert_eq!(histogram.cumulative(), [of(0.1, 2), of(1.0, 3)]);
         assert_eq!(histogram.count(), 4);
         assert!((histogram.sum() - 5.201).abs() < 1e-9);
     }

@@ -69,9 +69,19 @@ pub struct Sample {
     /// Of a histogram: how often something was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// Of a histogram: upper bound of each range, and how often a value was not above it.
+    /// Of a histogram: its ranges.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub buckets: Vec<(f64, u64)>,
+    pub buckets: Vec<Bucket>,
+}
+
+/// One range of a histogram, and all ranges below it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+#[schemars(inline)]
+pub struct Bucket {
+    /// Its upper bound.
+    pub up_to: f64,
+    /// How often a value was not above it.
+    pub count: u64,
 }
 
 /// Where a sandbox is from.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Metric, MetricType, Sample};
+use super::{Bucket, Metric, MetricType, Sample};
 
 /// Its content type.
 pub const TEXT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -34,8 +34,8 @@ pub fn text(metrics: &[Metric]) -> String {
 #[expect(clippy::cast_precision_loss, reason = "counts are far below what a float counts exactly")]
 fn histogram(out: &mut String, name: &str, sample: &Sample) {
     let count = sample.count.unwrap_or(0) as f64;
-    for (bound, below) in &sample.buckets {
-        line(out, name, "_bucket", sample, Some(&bound.to_string()), *below as f64);
+    for Bucket { up_to, count } in &sample.buckets {
+        line(out, name, "_bucket", sample, Some(&up_to.to_string()), *count as f64);
     }
     line(out, name, "_bucket", sample, Some("+Inf"), count);
     line(out, name, "_sum", sample, None, sample.value);
@@ -77,7 +77,7 @@ mod tests {
             labels: [("tier", "container".to_owned())].into(),
             value: 1.5,
             count: Some(3),
-            buckets: vec![(0.1, 1), (1.0, 2)],
+            buckets: vec![Bucket { up_to: 0.1, count: 1 }, Bucket { up_to: 1.0, count: 2 }],
         };
         let metrics = [
             Metric { name: "isle_a_total", kind: MetricType::Counter, help: "Words.", samples: vec![plain] },

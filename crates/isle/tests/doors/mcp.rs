@@ -91,6 +91,9 @@ fn a_session_of_a_model_works_from_end_to_end() {
         client.call("exec", json!({"sandbox": "work", "command": "echo on; sleep 78301", "wait": "0s"}));
     let id = &job["structuredContent"]["run_id"];
     assert_eq!(job["structuredContent"]["state"], "running");
+    until("it says something", || {
+        client.call("logs", json!({"run_id": id}))["structuredContent"]["stdout"]["text"] == "on\n"
+    });
     // Another client, another door: the same sandbox and the same run.
     let (mut other, _) = Client::initialized(&daemon, "2025-11-25");
     let status = other.call("status", json!({"sandbox": "work"}));
