@@ -42,7 +42,7 @@ pub(super) struct WaitInput {
     sandbox: Option<SandboxName>,
     /// Port inside the sandbox.
     port: u16,
-    /// At most this long, default 30s.
+    /// At most this long, default 45s.
     wait: Option<Span>,
 }
 
@@ -174,7 +174,8 @@ impl Operation for WaitForPort {
     async fn call(engine: Engine, context: CallContext, input: WaitInput) -> Result<WaitOutput> {
         check(input.port)?;
         let sandbox = engine.inner.looked_at(&context, &sandbox_or_default(input.sandbox)).await?;
-        let within = input.wait.unwrap_or(Span::seconds(30)).0.min(std::time::Duration::from_secs(3600));
+        let config = &engine.inner.config;
+        let within = input.wait.unwrap_or(config.wait).min(config.max_timeout).0;
         let listening = engine.inner.wait_for_port(&context, &sandbox, input.port, within).await?;
         Ok(WaitOutput { sandbox: sandbox.name.clone(), port: input.port, listening })
     }
