@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::home::{Home, finish};
 use super::http::{self, Answer};
-use super::leaks::Counts;
+use super::leaks::{Counts, instance};
 use super::wait::until_some;
 
 /// The daemon promises to go down within 10 s; a machine that is busy with other tests is slower.
@@ -301,8 +301,14 @@ impl TestDaemon {
         }
     }
 
-    /// Whatever happened before: no sandbox, no daemon.
+    /// Whatever happened before: no sandbox, no workspace, no daemon.
     fn clean_up(&mut self) -> Result<(), String> {
+        self.remove_all()?;
+        // A sandbox that was being made when its caller was killed may have come after all were removed.
+        if self.workspaces().next().is_some() { self.remove_all() } else { Ok(()) }
+    }
+
+    fn remove_all(&mut self) -> Result<(), String> {
         // Ended by somebody else, as by a test of the end.
         let ended = self.child.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None)));
         if ended {
@@ -320,8 +326,30 @@ impl TestDaemon {
                 said.push_str(&String::from_utf8_lossy(&removed.stderr));
             }
         }
+        // Of sandboxes that were destroyed without wiping.
+        for (namespace, name) in self.workspaces() {
+            finish(&mut self.isle(&["rm", &name, "--wipe", "--namespace", &namespace]));
+        }
         self.terminate();
+        // Only when they are empty.
+        let apart = Path::new("/var/lib").join(instance(&self.home.state_dir()));
+        std::fs::remove_dir(apart.join("volumes")).and_then(|()| std::fs::remove_dir(apart)).ok();
         if said.is_empty() { Ok(()) } else { Err(said) }
+    }
+
+    /// Workspaces there are, in the home and, of root's sandboxes of tier `process`, outside of it.
+    fn workspaces(&self) -> impl Iterator<Item = (String, String)> + use<> {
+        let state = self.home.state_dir();
+        let apart = Path::new("/var/lib").join(instance(&state)).join("volumes");
+        let volumes = [state.join("native/volumes"), apart];
+        volumes
+            .into_iter()
+            .flat_map(|volumes| std::fs::read_dir(volumes).into_iter().flatten().flatten())
+            .map(|volume| {
+                let address = volume.file_name().to_string_lossy().into_owned();
+                let (namespace, name) = address.split_once('@').unwrap_or(("default", &address));
+                (namespace.to_owned(), name.to_owned())
+            })
     }
 
     /// Whose sandboxes there are.
@@ -336,11 +364,8 @@ impl TestDaemon {
     /// What an ordinary user's sandboxes wrote belongs to other ids and goes only with its sandbox: those
     /// that were destroyed without wiping are made once more.
     fn revive_workspaces(&self) {
-        let volumes = self.home.state_dir().join("native/volumes");
-        for volume in std::fs::read_dir(volumes).into_iter().flatten().flatten() {
-            let address = volume.file_name().to_string_lossy().into_owned();
-            let (namespace, name) = address.split_once('@').unwrap_or(("default", &address));
-            finish(&mut self.isle(&["exec", name, "--namespace", namespace, "--", "true"]));
+        for (namespace, name) in self.workspaces() {
+            finish(&mut self.isle(&["exec", &name, "--namespace", &namespace, "--", "true"]));
         }
     }
 }
