@@ -104,11 +104,22 @@ class Page:
 
     def close(self):
         """Ends everything the page started and removes it."""
-        for arguments in (["rm", "--all", "--wipe"], ["stop"]):
+        def isle(*arguments):
             subprocess.run(
                 ["isle", *arguments], env=self.environment, cwd=self.home, check=False,
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60,
             )
+
+        isle("rm", "--all", "--wipe")
+        # What sandboxes wrote that were destroyed without wiping, or belong to another namespace, may be
+        # of other ids, and goes only with its sandbox.
+        volumes = Path(self.environment["ISLE_STATE_DIR"]) / "native" / "volumes"
+        for volume in sorted(volumes.glob("*")):
+            namespace, _, name = volume.name.rpartition("@")
+            chosen = ["--namespace", namespace or "default"]
+            isle("exec", name, *chosen, "--", "true")
+            isle("rm", name, "--wipe", *chosen)
+        isle("stop")
         try:
             os.killpg(self.shell.pid, signal.SIGKILL)
         except ProcessLookupError:
