@@ -96,13 +96,7 @@ impl Operation for Inspect {
 
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
         let inner = &engine.inner;
-        let all = match input.sandbox {
-            None => inner.fleet.named_in(&context.namespace),
-            Some(name) => {
-                let address = context.address(&name);
-                vec![inner.fleet.get(&address).ok_or_else(|| inner.no_such_sandbox(&address))?]
-            }
-        };
+        let all = inner.one_or_all(&context, input.sandbox.as_ref())?;
         let mut sandboxes = Vec::new();
         for sandbox in all.iter().take(MOST) {
             sandboxes.push(inspect(inner, sandbox).await?);

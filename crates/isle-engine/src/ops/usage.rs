@@ -129,13 +129,7 @@ impl Operation for Usage {
             let run = of_run(inner, inner.find_run(&context, &which)?)?;
             return Ok(Output { sandboxes: Vec::new(), total: 0, run: Some(run), queue });
         }
-        let all = match input.sandbox {
-            None => inner.fleet.named_in(&context.namespace),
-            Some(name) => {
-                let address = context.address(&name);
-                vec![inner.fleet.get(&address).ok_or_else(|| inner.no_such_sandbox(&address))?]
-            }
-        };
+        let all = inner.one_or_all(&context, input.sandbox.as_ref())?;
         let mut sandboxes = Vec::new();
         for sandbox in all.iter().take(MOST) {
             sandboxes.push(of_sandbox(inner, sandbox).await?);

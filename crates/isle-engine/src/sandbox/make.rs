@@ -58,6 +58,17 @@ impl Inner {
         self.make_named(context, name, None).await
     }
 
+    /// The sandbox a caller names, or all of its namespace.
+    pub(crate) fn one_or_all(
+        &self,
+        context: &CallContext,
+        name: Option<&SandboxName>,
+    ) -> Result<Vec<Arc<Sandbox>>> {
+        let Some(name) = name else { return Ok(self.fleet.named_in(&context.namespace)) };
+        let address = context.address(name);
+        Ok(vec![self.fleet.get(&address).ok_or_else(|| self.no_such_sandbox(&address))?])
+    }
+
     /// The sandbox of that name, if it can be used as it is. One whose time is up is refused until it is
     /// removed, which is soon.
     fn usable(&self, address: &Address) -> Result<Option<Arc<Sandbox>>> {

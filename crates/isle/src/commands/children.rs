@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use isle_client::Result;
 use serde_json::{Value, json};
 
+use super::each::each;
 use super::{Context, fields};
 use crate::arguments::ChildrenArguments;
-use crate::output::{Form, Paint, Table, print, print_json, show, show_error};
+use crate::output::{Paint, Table, show};
 
 pub(super) async fn children(context: &Context, arguments: ChildrenArguments) -> Result<ExitCode> {
     let client = context.client().await?;
@@ -22,25 +23,8 @@ pub(super) async fn children(context: &Context, arguments: ChildrenArguments) ->
         let answer = client.call("children", parent).await?;
         return show(context.form, &answer, table);
     }
-    let (mut done, mut code) = (Vec::new(), ExitCode::SUCCESS);
-    for name in arguments.destroy {
-        match client.call("destroy_child", json!({ "child": name })).await {
-            Ok(answer) => {
-                if context.form == Form::Human {
-                    print(&format!("{name}\n"));
-                }
-                done.push(answer);
-            }
-            Err(error) => {
-                show_error(&error, context.form);
-                code = ExitCode::FAILURE;
-            }
-        }
-    }
-    if context.form == Form::Json {
-        print_json(&json!({ "destroyed": done }));
-    }
-    Ok(code)
+    let input = |name: &str| json!({ "child": name });
+    each(context, &client, "destroy_child", &arguments.destroy, input, "destroyed").await
 }
 
 fn table(answer: &Value) -> String {

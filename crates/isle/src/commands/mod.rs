@@ -13,6 +13,7 @@ mod config;
 mod contexts;
 mod cp;
 mod doctor;
+mod each;
 mod env;
 mod events;
 mod exec;

@@ -3,32 +3,14 @@
 use std::process::ExitCode;
 
 use isle_client::Result;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::Context;
+use super::each::each;
 use crate::arguments::ResetArguments;
-use crate::output::{Form, print, print_json, show_error};
 
 pub(super) async fn reset(context: &Context, arguments: ResetArguments) -> Result<ExitCode> {
     let client = context.client().await?;
-    let mut done: Vec<Value> = Vec::new();
-    let mut code = ExitCode::SUCCESS;
-    for name in arguments.names {
-        match client.call("reset", json!({ "sandbox": name })).await {
-            Ok(answer) => {
-                if context.form == Form::Human {
-                    print(&format!("{name}\n"));
-                }
-                done.push(answer);
-            }
-            Err(error) => {
-                show_error(&error, context.form);
-                code = ExitCode::FAILURE;
-            }
-        }
-    }
-    if context.form == Form::Json {
-        print_json(&json!({ "reset": done }));
-    }
-    Ok(code)
+    let input = |name: &str| json!({ "sandbox": name });
+    each(context, &client, "reset", &arguments.names, input, "reset").await
 }
