@@ -52,6 +52,9 @@ pub struct AttachRequest {
     pub limits: RunLimits,
     /// Whether a named sandbox made by this call may hold less than its tier promises.
     pub allow_downgrade: bool,
+    /// The profile of a sandbox made by this call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
     /// Run alone among runs with lock, in order.
     pub lock: bool,
     /// What it may reach while it runs, such as `example.com:443`.

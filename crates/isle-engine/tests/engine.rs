@@ -34,6 +34,7 @@ fn open(target: Target, command: Command) -> OpenExec {
         user: GuestUser::Sandbox,
         limits: RunLimits::default(),
         allow_downgrade: false,
+        profile: None,
         lock: false,
         allow: Vec::new(),
         timeout: None,

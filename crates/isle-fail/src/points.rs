@@ -58,6 +58,7 @@ points! {
     CreateRecorded "create.recorded" Fail Everywhere;
     CreateMade "create.made" Fail Everywhere;
     CreateConnected "create.connected" Fail Everywhere;
+    ResetEmptied "reset.emptied" Fail Everywhere;
     CreateRunning "create.running" Fail Everywhere;
     CreateConfirmed "create.confirmed" Fail Everywhere;
 

@@ -61,6 +61,15 @@ pub unsafe fn close_inherited() -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) }).map(drop)
 }
 
+/// Gives back the memory that was needed once and is free now. The C library would keep it for later.
+pub fn give_back_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: takes a number; it locks what it looks at by itself.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Gives every signal its default meaning and blocks none, whatever the program that started this one
 /// had chosen: what a process ignores, all its descendants ignore. `SIGPIPE` stays ignored, as every
 /// Rust program needs it.

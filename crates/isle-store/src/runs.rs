@@ -104,9 +104,9 @@ impl Store {
         let (violations, limits_hit) = (end.violations.to_string(), end.limits_hit.to_string());
         self.write(|writer| {
             writer.transaction(|connection, draft| {
-                let seq = close_row(connection, id, end, &violations, &limits_hit)?;
+                close_row(connection, id, end, &violations, &limits_hit)?;
                 if !end.output.is_empty() {
-                    keep_output(connection, seq, &end.output)?;
+                    keep_output(connection, seq_of(connection, id, None)?, &end.output)?;
                 }
                 append(connection, draft, audit)?;
                 Ok(())
@@ -250,14 +250,14 @@ fn close_row(
     end: &RunEnd,
     violations: &str,
     limits_hit: &str,
-) -> Result<i64, StoreError> {
+) -> Result<(), StoreError> {
     let mut statement = connection.prepare_cached(
         "UPDATE runs SET state = ?2, exit_code = ?3, signal = ?4, duration_ms = ?5, cpu_us = ?6,
              peak_rss_kib = ?7, stdout_bytes = ?8, stderr_bytes = ?9, ended_at_ms = ?10, note = ?11,
              violations = ?12, limits_hit = ?13, commands = coalesce(?14, commands)
-         WHERE id = ?1 AND state IN ('queued', 'running') RETURNING seq",
+         WHERE id = ?1 AND state IN ('queued', 'running')",
     )?;
-    let mut rows = statement.query(params![
+    let closed = statement.execute(params![
         id,
         end.state,
         end.exit_code,
@@ -273,8 +273,8 @@ fn close_row(
         limits_hit,
         (!end.commands.is_null()).then(|| end.commands.to_string()),
     ])?;
-    if let Some(row) = rows.next()? {
-        return Ok(row.get(0)?);
+    if closed > 0 {
+        return Ok(());
     }
     let state: Option<String> = connection
         .query_row("SELECT state FROM runs WHERE id = ?1", params![id], |row| row.get(0))

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, BufStream, ReadBuf};
 
 /// Enough for the messages of a few calls; bulk data passes by it.
-const BUFFER: usize = 4 * 1024;
+const BUFFER: usize = 2 * 1024;
 
 /// The socket as the multiplexer sees it: its flushes wait for the [`Cork`] to be pulled.
 #[derive(Debug)]

@@ -93,6 +93,10 @@ pub struct RemoveRequest {
     /// Directories too, with all they contain.
     #[n(1)]
     pub recursive: bool,
+    /// Only what a directory contains, and not the directory.
+    #[n(2)]
+    #[cbor(default)]
+    pub contents: bool,
 }
 
 /// Looks a program up.

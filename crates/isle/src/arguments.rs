@@ -268,6 +268,9 @@ pub(crate) struct CommandArguments {
     /// Let it reach a host while it runs, such as example.com:443
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) allow: Vec<String>,
+    /// If the sandbox has to be made: settings under a name of the configuration
+    #[arg(long, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
     /// Set a variable; NAME alone passes on this shell's value
     #[arg(long, short, value_name = "NAME=VALUE")]
     pub(crate) env: Vec<String>,
@@ -449,6 +452,9 @@ pub(crate) struct ResetArguments {
     /// The sandboxes
     #[arg(required = true)]
     pub(crate) names: Vec<String>,
+    /// Also empty /workspace, which else stays
+    #[arg(long)]
+    pub(crate) wipe: bool,
 }
 
 #[derive(Debug, Args)]

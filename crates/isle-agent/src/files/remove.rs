@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use isle_linux::tree;
 use isle_wire::{RemoveRequest, Reply};
-use rustix::fs::{AtFlags, FileType};
+use rustix::fs::{AtFlags, FileType, OFlags};
 
 use super::{As, Resolved, failure, shown};
 
@@ -13,6 +13,10 @@ pub(crate) fn remove(request: &RemoveRequest) -> Reply {
     let _as = As::user(request.at.user);
     let work = || -> io::Result<()> {
         let at = Resolved::new(&request.at)?;
+        if request.contents {
+            let directory = at.open(OFlags::RDONLY | OFlags::DIRECTORY)?;
+            return tree::remove_contents(directory.as_fd());
+        }
         let (parent, name) = at.parent()?;
         let stat = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {

@@ -125,8 +125,18 @@ impl AgentClient {
 
     /// Removes a file, or a tree when `recursive`.
     pub(crate) async fn remove(&self, path: &GuestPath, user: GuestUser, recursive: bool) -> Result<()> {
-        let request = Request::Remove(RemoveRequest { at: path_request(path, user), recursive });
-        match self.ask(&request).await? {
+        let request = RemoveRequest { at: path_request(path, user), recursive, contents: false };
+        self.remove_as_said(path, request).await
+    }
+
+    /// Removes all that a directory contains.
+    pub(crate) async fn empty(&self, path: &GuestPath, user: GuestUser) -> Result<()> {
+        let request = RemoveRequest { at: path_request(path, user), recursive: true, contents: true };
+        self.remove_as_said(path, request).await
+    }
+
+    async fn remove_as_said(&self, path: &GuestPath, request: RemoveRequest) -> Result<()> {
+        match self.ask(&Request::Remove(request)).await? {
             Reply::Done => Ok(()),
             Reply::Failed(failure) => Err(file_error(&failure, path.as_str())),
             other => Err(unexpected(&other)),

@@ -74,6 +74,8 @@ pub struct OpenExec {
     /// Whether a named sandbox that this call makes may hold less than its tier promises. One that
     /// exists is used as it is.
     pub allow_downgrade: bool,
+    /// The profile of a sandbox that this call makes; one that exists must have been made by it.
+    pub profile: Option<String>,
     /// Run alone among runs with lock, in order.
     pub lock: bool,
     /// What it may reach while it runs, beside what its sandbox may, such as `example.com:443`.

@@ -110,7 +110,7 @@ impl Inner {
             job: None,
             lock: request.lock,
             allow: asked_grants(context, &request.allow)?,
-            place: place(request.target, request.allow_downgrade),
+            place: place(request.target, request.allow_downgrade, request.profile),
             program: program(request.command),
             cwd: request.cwd,
             env: request.env,
@@ -159,11 +159,11 @@ impl Inner {
     }
 }
 
-fn place(target: Target, allow_downgrade: bool) -> Place {
+fn place(target: Target, allow_downgrade: bool, profile: Option<String>) -> Place {
     match target {
         Target::Named(name) => {
             let allow_downgrade = allow_downgrade.then_some(true);
-            let settings = Settings { allow_downgrade, ..Settings::default() };
+            let settings = Settings { allow_downgrade, profile, ..Settings::default() };
             Place::Named { name, asked: Asked { settings, resume: false } }
         }
         Target::OneShot(OneShot { tier, image, memory, cpus, pids, disk, allow_downgrade, files }) => {
@@ -176,6 +176,7 @@ fn place(target: Target, allow_downgrade: bool) -> Place {
                     pids,
                     disk,
                     allow_downgrade,
+                    profile,
                     ..Settings::default()
                 },
                 files,

@@ -15,6 +15,9 @@ pub(super) struct Reset;
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
     sandbox: SandboxName,
+    /// Also empty /workspace.
+    #[serde(default)]
+    wipe: bool,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -31,14 +34,15 @@ impl Operation for Reset {
     type Output = Output;
     const NAME: &'static str = "reset";
     const TITLE: &'static str = "Reset a sandbox";
-    const DESCRIPTION: &'static str = "Make a sandbox anew: all that runs in it ends, everything outside /workspace goes, installed packages too. /workspace, variables and package caches stay.";
+    const DESCRIPTION: &'static str = "Make a sandbox anew: all that runs in it ends, everything outside /workspace goes, installed packages too. /workspace, variables and package caches stay; with wipe, /workspace is emptied too.";
     const ROUTE: Route = Route { method: Method::Post, path: "/sandboxes/{sandbox}/reset" };
     const TOOLSET: Toolset = Toolset::Environment;
     const EFFECT: Effect = Effect::Destroys;
 
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
-        let sandbox = engine.inner.reset(&context, &input.sandbox).await?;
-        let kept = &["workspace", "variables", "package caches"];
+        let sandbox = engine.inner.reset(&context, &input.sandbox, input.wipe).await?;
+        let all = &["workspace", "variables", "package caches"];
+        let kept = if input.wipe { &all[1..] } else { all };
         Ok(Output { sandbox: input.sandbox, id: sandbox.id.clone(), kept })
     }
 }

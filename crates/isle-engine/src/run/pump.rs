@@ -118,11 +118,11 @@ impl Job {
         }
         if sent.is_ok() {
             run.note_started();
+            // What follows can be done while the agent starts the command, so the request goes out first.
+            tokio::task::yield_now().await;
             if begins {
                 inner.tell_started(&run);
             }
-            // What follows can be done while the agent starts the command, so the request goes out first.
-            tokio::task::yield_now().await;
         }
         // Read while the agent is busy starting the command: nothing can reach a limit that soon.
         let before = Counters::read(&run);
@@ -169,6 +169,8 @@ impl Job {
         sandbox.run_ends();
         inner.tell_ended(&run, &finish);
         run.publish(finish);
+        // Whoever waits for it is answered first.
+        tokio::task::yield_now().await;
         inner.runs.ended(&run);
         // The next may begin: nothing of this one is left.
         drop(turn);

@@ -16,7 +16,14 @@ const RECENT_BYTES: usize = 4 * 1024 * 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
     live: RwLock<HashMap<RunId, Arc<Run>>>,
-    recent: Mutex<VecDeque<Arc<Run>>>,
+    recent: Mutex<Recent>,
+}
+
+/// Ended runs, each with the bytes it holds.
+#[derive(Debug, Default)]
+struct Recent {
+    runs: VecDeque<(Arc<Run>, usize)>,
+    bytes: usize,
 }
 
 impl Runs {
@@ -27,17 +34,23 @@ impl Runs {
     /// The run, while it lives and a little longer.
     pub(crate) fn get(&self, id: &RunId) -> Option<Arc<Run>> {
         let live = crate::read(&self.live).get(id).cloned();
-        live.or_else(|| crate::lock(&self.recent).iter().find(|run| run.id == *id).cloned())
+        live.or_else(|| {
+            let recent = crate::lock(&self.recent);
+            recent.runs.iter().find(|(run, _)| run.id == *id).map(|(run, _)| Arc::clone(run))
+        })
     }
 
     /// It has ended.
     pub(crate) fn ended(&self, run: &Arc<Run>) {
+        // An ended run holds what it held: nobody has to be asked again.
+        let held = run.held_bytes();
         let mut recent = crate::lock(&self.recent);
-        recent.push_back(Arc::clone(run));
-        let mut held: usize = recent.iter().map(|run| run.held_bytes()).sum();
-        while recent.len() > 1 && (recent.len() > RECENT || held > RECENT_BYTES) {
-            held -= recent.pop_front().map_or(0, |run| run.held_bytes());
+        recent.runs.push_back((Arc::clone(run), held));
+        recent.bytes += held;
+        while recent.runs.len() > 1 && (recent.runs.len() > RECENT || recent.bytes > RECENT_BYTES) {
+            recent.bytes -= recent.runs.pop_front().map_or(0, |(_, held)| held);
         }
+        drop(recent);
         crate::write(&self.live).remove(&run.id);
     }
 

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use isle_fail::Point;
 use isle_store::wall_clock_ms;
+use isle_wire::GuestUser;
 
 use super::ceilings::{Ceilings, preflight, refuse_weaker};
 use super::choose::{choose, offers};
@@ -25,7 +26,7 @@ use crate::metrics::Fate;
 use crate::ops::timestamp;
 use crate::profile::MadeBy;
 use crate::run::Ending;
-use crate::values::{Address, SandboxId, SandboxName, Term};
+use crate::values::{Address, GuestPath, SandboxId, SandboxName, Term};
 
 /// When the sandbox one connects to was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,8 +40,8 @@ pub(crate) enum Made {
 /// How a sandbox comes into the world.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Birth<'a> {
-    /// By itself, or in the place of another.
-    Plain,
+    /// By itself, or in the place of another, whose workspace may be emptied.
+    Plain { emptied: bool },
     /// Spawned by another one, for which it counts.
     Child(&'a Counted),
 }
@@ -118,7 +119,7 @@ impl Inner {
     fn wanted(&self, settings: &Settings, address: &Address) -> Result<Wanted> {
         let spec = settings.spec(&self.current(), Some(address.clone()))?;
         let terms = settings.terms(&self.config, &address.name)?;
-        Ok(Wanted { spec, terms, profile: settings.made_by(&self.config)? })
+        Ok(Wanted { spec, terms, profile: settings.made_by(&self.config)?, emptied: false })
     }
 
     /// Makes a named sandbox with settings of its own. One that exists with the same settings is
@@ -299,6 +300,7 @@ impl Inner {
         self: &Arc<Self>,
         context: &CallContext,
         name: &SandboxName,
+        emptied: bool,
     ) -> Result<Arc<Sandbox>> {
         let address = context.address(name);
         let known = self.fleet.get(&address).ok_or_else(|| self.no_such_sandbox(&address))?;
@@ -321,10 +323,12 @@ impl Inner {
                     Wanted { terms: old.terms, ..now }
                 }
             };
-            let audit = Audit::lifecycle(&actor, "reset_sandbox", &old, "its workspace and caches stay");
+            let wanted = Wanted { emptied, ..wanted };
+            let how = if emptied { "its caches stay" } else { "its workspace and caches stay" };
+            let audit = Audit::lifecycle(&actor, "reset_sandbox", &old, how);
             inner.take_down(&old, &audit, Some(Ending::Reset)).await?;
             let built = inner.build_in_place_of(&actor, old.origin, wanted, old).await?;
-            inner.tell_sandbox(EventKind::SandboxReset, &built, "its workspace and caches stay");
+            inner.tell_sandbox(EventKind::SandboxReset, &built, how);
             Ok(built)
         });
         resetting.await.map_err(|error| Error::internal(format!("resetting the sandbox failed: {error}")))?
@@ -338,7 +342,7 @@ impl Inner {
         address: Address,
         before: Option<&Sandbox>,
     ) -> Result<Arc<Sandbox>> {
-        let Wanted { spec, terms, profile } = wanted;
+        let Wanted { spec, terms, profile, emptied } = wanted;
         let backend = self.backend_for(&spec)?;
         // What was granted belongs to the name for as long as that is not destroyed.
         let grants = before.map(|old| old.network.stored()).unwrap_or_default();
@@ -355,7 +359,7 @@ impl Inner {
             self.fleet.take_out(&sandbox);
             return Err(error);
         }
-        self.bring_up(actor, sandbox, Birth::Plain).await
+        self.bring_up(actor, sandbox, Birth::Plain { emptied }).await
     }
 
     /// Makes what is on record as being made, and known.
@@ -375,7 +379,12 @@ impl Inner {
             self.connect(&sandbox, created, Made::Now).await?;
             failpoint(Point::CreateConnected)?;
             match birth {
-                Birth::Plain => {
+                Birth::Plain { emptied } => {
+                    if emptied {
+                        // Before anybody may use it.
+                        sandbox.agent()?.empty(&GuestPath::workspace(), GuestUser::Root).await?;
+                        failpoint(Point::ResetEmptied)?;
+                    }
                     let audit = Audit::lifecycle(actor, "create_sandbox", &sandbox, "made");
                     self.journal.sandbox_running(&sandbox, anchor, &audit)?;
                 }
@@ -500,12 +509,19 @@ pub(super) struct Wanted {
     spec: SandboxSpec,
     terms: Terms,
     profile: Option<MadeBy>,
+    /// Whether its workspace begins empty, whatever it held before.
+    emptied: bool,
 }
 
 impl Wanted {
     /// The same as another one.
     fn of(sandbox: &Sandbox) -> Self {
-        Self { spec: sandbox.spec.clone(), terms: sandbox.terms, profile: sandbox.profile.clone() }
+        Self {
+            spec: sandbox.spec.clone(),
+            terms: sandbox.terms,
+            profile: sandbox.profile.clone(),
+            emptied: false,
+        }
     }
 }
 

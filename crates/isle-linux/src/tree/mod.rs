@@ -5,4 +5,4 @@ mod measure;
 mod remove;
 
 pub use measure::measure;
-pub use remove::{remove, remove_at};
+pub use remove::{remove, remove_at, remove_contents};

@@ -30,17 +30,22 @@ pub fn remove_at(parent: BorrowedFd<'_>, name: impl rustix::path::Arg + Copy) ->
         }
         Err(error) => return Err(error.into()),
     };
+    remove_contents(top.as_fd())?;
+    drop(top);
+    gone(rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR))
+}
+
+/// Removes all below a directory, and not itself.
+pub fn remove_contents(top: BorrowedFd<'_>) -> io::Result<()> {
     let mut moved = 0;
     // Every round empties all it can see; what was moved up on the way is seen by the next.
     loop {
         let before = moved;
-        empty(top.as_fd(), top.as_fd(), DEEPEST, &mut moved)?;
+        empty(top, top, DEEPEST, &mut moved)?;
         if moved == before {
-            break;
+            return Ok(());
         }
     }
-    drop(top);
-    gone(rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR))
 }
 
 /// Opens a directory that may be closed to its own owner.

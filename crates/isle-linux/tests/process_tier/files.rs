@@ -50,8 +50,13 @@ async fn paths_of_the_sandbox_mean_its_own_directories() {
     let names: Vec<_> =
         listing.entries.iter().map(|entry| String::from_utf8_lossy(&entry.path).into_owned()).collect();
     assert_eq!(names, ["a", "a/b", "c"]);
-    let removed =
-        guest.ask(&Request::Remove(RemoveRequest { at: absolute("/workspace/a"), recursive: true })).await;
+    let removed = guest
+        .ask(&Request::Remove(RemoveRequest {
+            at: absolute("/workspace/a"),
+            recursive: true,
+            contents: false,
+        }))
+        .await;
     assert!(matches!(removed, Reply::Done));
     assert_eq!(stat(&guest, below_workspace("a")).await.unwrap_err(), FailureKind::NotFound);
     guest.destroy(&house, Keep::Nothing).await;
@@ -93,7 +98,8 @@ async fn file_operations_cannot_be_led_out_by_links() {
         assert!(matches!(kind, FailureKind::Denied | FailureKind::Escapes), "{path}: {kind:?}");
     }
     let at = absolute("/workspace/directory/canary");
-    let kind = failed(&guest.ask(&Request::Remove(RemoveRequest { at, recursive: true })).await);
+    let kind =
+        failed(&guest.ask(&Request::Remove(RemoveRequest { at, recursive: true, contents: false })).await);
     assert_eq!(kind, FailureKind::Denied);
     assert_eq!(std::fs::read_to_string(&canary).unwrap(), "canary");
     guest.destroy(&house, Keep::Nothing).await;

@@ -49,6 +49,9 @@ pub struct AttachRequest {
     /// Whether a named sandbox made by this call may hold less than its tier promises.
     #[serde(default)]
     pub allow_downgrade: bool,
+    /// The profile of a sandbox made by this call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
     /// Run alone among runs with lock, in order.
     #[serde(default)]
     pub lock: bool,
@@ -251,6 +254,7 @@ impl AttachRequest {
             timeout: self.timeout,
             limits: self.limits,
             allow_downgrade: self.allow_downgrade,
+            profile: self.profile,
             lock: self.lock,
             allow: self.allow,
             terminal: self.terminal.map(TerminalSize::from),

@@ -55,6 +55,7 @@ pub(super) fn request(
         timeout: settings.chosen("timeout"),
         limits,
         allow_downgrade: settings.chosen_value("allow_downgrade") == Some(&Value::Switch(true)),
+        profile: how.profile,
         lock: false,
         allow: how.allow,
         terminal: how.tty.then(|| window().unwrap_or(USUAL_WINDOW)),

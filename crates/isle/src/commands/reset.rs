@@ -11,6 +11,6 @@ use crate::arguments::ResetArguments;
 
 pub(super) async fn reset(context: &Context, arguments: ResetArguments) -> Result<ExitCode> {
     let client = context.client().await?;
-    let input = |name: &str| json!({ "sandbox": name });
+    let input = |name: &str| json!({ "sandbox": name, "wipe": arguments.wipe });
     each(context, &client, "reset", &arguments.names, input, "reset").await
 }

@@ -16,7 +16,9 @@ use crate::places::cannot;
 pub(super) async fn run(context: &Context, arguments: RunArguments) -> Result<ExitCode> {
     let RunArguments { how, file, sandbox } = arguments;
     let settings = settings(context, &sandbox, how.timeout.clone())?;
-    let target = AttachTarget::OneShot(one_shot(&settings, &file)?);
+    // What files say is weaker than a profile, and the daemon reads them by itself.
+    let chosen = if how.profile.is_some() { settings.clone().of_flags() } else { settings.clone() };
+    let target = AttachTarget::OneShot(one_shot(&chosen, &file)?);
     let request = interactive::request(target, how, &settings)?;
     interactive::open(context, &settings, request).await?.drive().await
 }

@@ -27,6 +27,7 @@ pub(super) async fn shell(context: &Context, arguments: ShellArguments) -> Resul
         timeout: None,
         limit: Vec::new(),
         allow: Vec::new(),
+        profile: None,
         env: std::env::var("TERM").map(|term| format!("TERM={term}")).into_iter().collect(),
         cwd: arguments.cwd,
         user: arguments.user,

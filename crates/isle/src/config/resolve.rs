@@ -47,7 +47,7 @@ pub(crate) enum Reader {
 }
 
 /// All settings with their values and origins.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Settings {
     values: BTreeMap<&'static str, (Value, Origin)>,
 }

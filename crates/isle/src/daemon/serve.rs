@@ -29,6 +29,8 @@ const DRAIN: Duration = Duration::from_secs(10);
 /// What requests under way may use of it.
 const REQUESTS: Duration = Duration::from_secs(5);
 const BACKENDS: Duration = Duration::from_secs(3);
+/// How often memory that is free is given back to the system.
+const GIVE_BACK: Duration = Duration::from_secs(60);
 
 /// Where the daemon runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,12 +142,22 @@ async fn live(ground: Ground, places: &Places, settings: &Settings) -> Result<()
     };
     let tcp = listeners.tcp_address();
     ready(ground, places, tcp);
+    tokio::spawn(give_back_memory());
     let served = isle_server::serve(engine.clone(), listeners, server, shutdown).await;
     tracing::info!("going down");
     if tokio::time::timeout(DRAIN - REQUESTS, engine.shutdown(BACKENDS)).await.is_err() {
         tracing::warn!("the engine did not let go in time; the next start finishes its work");
     }
     served.map_err(ClientError::from)
+}
+
+/// What was built for the start, and what a busy time needed, took more than is kept of it.
+async fn give_back_memory() {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    loop {
+        isle_linux::sys::give_back_memory();
+        tokio::time::sleep(GIVE_BACK).await;
+    }
 }
 
 /// The version this daemon says it is. A build for tests may claim to be another, so that what follows

@@ -59,6 +59,15 @@ fn a_profile_gives_what_a_call_leaves_out() {
     assert_eq!((&plain["stdout"], &plain["tier"]), (&json!("ran\n"), &json!("process")), "{plain}");
     let once = daemon.post("/v1/runs", json!({"command": "echo $KIND; ulimit -v", "profile": "small"}));
     assert!(once["stdout"].as_str().unwrap().starts_with("small\n"), "{once}");
+
+    // The same on the command line, where what files say is weaker than a profile, too.
+    let words = ["--profile", "small", "--", "sh", "-c", "echo $KIND"];
+    assert_eq!(daemon.succeeds(&[&["run"], &words[..]].concat()), "small\n");
+    assert_eq!(daemon.succeeds(&[&["exec", "typed"], &words[..]].concat()), "small\n");
+    assert_eq!(status(&daemon, "typed")["detail"]["limits"]["memory"], "64M");
+    let output = finish(&mut daemon.isle(&["exec", "--profile", "plain", "typed", "--", "true"]));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("ALREADY_EXISTS"), "one that exists was made by another: {said}");
 }
 
 #[test]

@@ -48,6 +48,29 @@ fn a_reset_takes_everything_but_the_workspace_the_variables_and_the_caches() {
 }
 
 #[test]
+fn a_reset_that_wipes_empties_the_workspace_and_keeps_variables_and_caches() {
+    let daemon = TestDaemon::start();
+    for sandbox in both_tiers(&daemon) {
+        daemon
+            .post(&format!("/v1/sandboxes/{sandbox}/env"), json!({"action": "set", "variables": {"A": "1"}}));
+        daemon.shell(
+            sandbox,
+            "mkdir -p deep/er ~/.cache/pip; echo x > deep/er/file; echo x > .hidden; chmod 0 deep/er; \
+             printf x > \"$(printf 'not\\377utf8')\"; ln -s / link; echo kept > ~/.cache/pip/wheel",
+        );
+        let path = format!("/v1/sandboxes/{sandbox}/reset");
+        let answer = daemon.post(&path, json!({"wipe": true}));
+        assert_eq!(answer["kept"], json!(["variables", "package caches"]), "{answer}");
+        let seen = daemon
+            .shell(sandbox, "ls -A | wc -l; cat ~/.cache/pip/wheel; echo $A; echo new > file; cat file");
+        assert_eq!(seen, "0\nkept\n1\nnew\n");
+    }
+    daemon.exec("cli", json!({"command": "echo x > file; echo root > root", "user": "root"}));
+    assert_eq!(daemon.succeeds(&["reset", "--wipe", "cli"]), "cli\n");
+    assert_eq!(daemon.shell("cli", "ls -A"), "");
+}
+
+#[test]
 fn settings_and_limits_hold_after_a_reset() {
     let mut daemon = TestDaemon::start();
     daemon

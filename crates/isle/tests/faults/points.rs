@@ -188,6 +188,7 @@ fn a_fault_at_any_point_of_a_wipe_leaves_a_whole_workspace_or_none() {
 #[test]
 fn a_fault_at_any_point_of_a_reset_keeps_workspace_caches_and_settings() {
     play_all(&scenes::RESET);
+    play_all(&scenes::RESET_EMPTIED);
 }
 
 #[test]

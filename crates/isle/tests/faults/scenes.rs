@@ -513,6 +513,20 @@ pub(crate) const RESET: Scene = Scene {
     keeps: &[],
 };
 
+pub(crate) const RESET_EMPTIED: Scene = Scene {
+    name: "reset with an empty workspace",
+    act: |ground| ground.ask("POST /v1/sandboxes/box/reset", Some(&json!({"wipe": true}))),
+    check: |ground, told| {
+        let found = ground.daemon.shell("box", "cat ~/.cache/file; cat file 2>/dev/null || true");
+        let allowed: &[&str] = match told {
+            Told::Done(_) => &["kept\n"],
+            Told::Refused(_) | Told::Nothing => &["kept\n", "kept\nkept\n"],
+        };
+        assert!(allowed.contains(&found.as_str()), "{found}");
+    },
+    ..RESET
+};
+
 pub(crate) const GRANT: Scene = Scene {
     name: "grant network",
     prepare: |ground| {

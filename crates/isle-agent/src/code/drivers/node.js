@@ -355,8 +355,18 @@
     send('D', Buffer.from(String(code || (process.exitCode ?? 0))));
   }
 
+  // Much of the engine is made when it is first used. Whoever waits for a call has that behind it: output,
+  // console mode, the forms of values. Nothing of it stays where code could see it.
+  async function warmUp() {
+    for (const stream of [process.stdout, process.stderr]) stream.writable;
+    util.inspect({ warm: [1] });
+    createRequire(path.join(process.cwd(), '[eval]'));
+    await valueOf((await post('Runtime.evaluate', { expression: '0', replMode: true, silent: true })).result);
+  }
+
   const control = new net.Socket({ fd: CONTROL, readable: true, writable: false });
   let pending = Buffer.alloc(0);
+  let called = false;
   let queue = Promise.resolve();
   if (mode === 'context') {
     process.on('SIGINT', () => interrupted?.(interruption()));
@@ -372,8 +382,11 @@
       const size = pending.readUInt32BE(1);
       const request = parse(pending.subarray(5, 5 + size));
       pending = Buffer.from(pending.subarray(5 + size));
+      called = true;
       if (mode === 'context') queue = queue.then(() => next(request));
       else once(request, control);
     }
   });
+  // Input that is there already is read before this: then there is no time to warm up.
+  setImmediate(() => called || warmUp());
 })

@@ -51,6 +51,7 @@ async fn one_shot(client: &Client, allow_downgrade: bool) -> Result<()> {
         timeout: None,
         limits: RunLimits::default(),
         allow_downgrade: false,
+        profile: None,
         lock: false,
         allow: Vec::new(),
         terminal: None,
