@@ -25,6 +25,8 @@ pub enum Reason {
     NotHttp,
     /// The HTTP request names another host, or none, or can be read in two ways.
     WrongHostHeader,
+    /// The host is granted, and this request of it is not.
+    RequestNotGranted,
     /// The grant's bytes are used up.
     Exhausted,
     /// The grant has expired or was taken back while the connection was open.
@@ -47,6 +49,7 @@ impl Reason {
             Self::WrongServerName => "wrong_server_name",
             Self::NotHttp => "not_http",
             Self::WrongHostHeader => "wrong_host_header",
+            Self::RequestNotGranted => "request_not_granted",
             Self::Exhausted => "bytes_used_up",
             Self::Revoked => "grant_ended",
             Self::TooMany => "too_many_connections",
@@ -83,6 +86,7 @@ impl Denial {
             | Reason::WrongServerName
             | Reason::NotHttp
             | Reason::WrongHostHeader
+            | Reason::RequestNotGranted
             | Reason::TooMany => None,
         };
         Self { target, reason, rule: None, detail: None, wanted }
@@ -123,6 +127,10 @@ impl Denial {
             Reason::WrongServerName => "name the granted host in the TLS handshake (SNI)".into(),
             Reason::NotHttp => "speak HTTP/1.1, or ask for a grant of the port with `/tcp`".into(),
             Reason::WrongHostHeader => "send requests with the granted host in their Host header".into(),
+            Reason::RequestNotGranted => match &self.wanted {
+                Some(request) => format!("ask for a grant of `{request}`"),
+                None => "write the path without dots, empty parts and encoded slashes".into(),
+            },
             Reason::Exhausted => "ask for a new grant".into(),
             Reason::Revoked => format!("ask for a grant of {target} again"),
             Reason::TooMany => "close connections that are no longer needed".into(),
@@ -147,6 +155,7 @@ impl Denial {
             Reason::WrongHostHeader => {
                 format!("the HTTP request to {target} names another host, none, or can be read in two ways")
             }
+            Reason::RequestNotGranted => format!("{target} is granted, and this request of it is not"),
             Reason::Exhausted => format!("the bytes granted for {target} are used up"),
             Reason::Revoked => format!("the grant for {target} has ended"),
             Reason::TooMany => format!("no more connections, {target} included: too many are open"),
@@ -157,16 +166,21 @@ impl Denial {
         text
     }
 
-    /// The answer to a program that speaks HTTP.
-    #[must_use]
-    pub fn http_response(&self) -> String {
+    /// What a program that speaks HTTP is told.
+    pub(crate) fn http_body(&self) -> String {
         let rule = self.rule.as_ref().map_or(String::new(), |rule| format!("rule: {rule}\n"));
-        let body = format!(
+        format!(
             "Denied by the sandbox's network policy: {}.\nreason: {}\n{rule}remedy: {}\n",
             self.sentence(),
             self.reason.as_str(),
             self.remedy()
-        );
+        )
+    }
+
+    /// The answer to a program that speaks HTTP.
+    #[must_use]
+    pub fn http_response(&self) -> String {
+        let body = self.http_body();
         format!(
             "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nX-Isle-Denied: {}\r\nConnection: close\r\n\r\n{body}",
             body.len(),

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -12,21 +12,23 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::account::{Count, Fate, Net, Tally};
+use crate::authority::{Authority, AuthorityError};
 use crate::denial::{Denial, Reason};
 use crate::dial::{Undialed, dial};
+use crate::first::{Asked, First, Refused, check_first_words};
 use crate::grant::{Grant, GrantId, Protocol};
 use crate::host::{Host, HostError, Name, Target};
-use crate::http::{HeadError, HeadResult, check_head, looks_like_request};
+use crate::meter::Meter;
+use crate::open;
+use crate::outside::Outside;
 use crate::policy::{Granted, Policy};
 use crate::relay::{Moved, Stopped, relay};
 use crate::resolve::Resolver;
-use crate::tls::{Hello, HelloError, server_name};
-use crate::{http, tls};
+use crate::roots::Roots;
+use crate::swap::{Swaps, placeholders_in, tell_strays};
 
 /// Connections one sandbox may have open.
 const MOST_OPEN: usize = 1024;
-/// How long a program may take to say its first words where they are checked.
-const FIRST_WORDS: Duration = Duration::from_secs(20);
 
 /// How a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,28 +57,77 @@ impl From<Outcome> for Ended {
 #[derive(Debug)]
 pub struct Gate {
     resolver: Arc<Resolver>,
-    state: Mutex<State>,
+    roots: Arc<Roots>,
+    swaps: Option<Arc<dyn Swaps>>,
+    authority: OnceLock<Arc<Authority>>,
+    state: Arc<Mutex<State>>,
     changed: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    policy: Policy,
+pub(crate) struct State {
+    pub(crate) policy: Policy,
     tallies: HashMap<GrantId, Arc<Tally>>,
     last_id: GrantId,
     open: usize,
-    net: Net,
+    pub(crate) net: Net,
+}
+
+/// The state of a gate, for a moment.
+pub(crate) fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Gate {
     /// A gate through which nothing goes.
     #[must_use]
     pub fn new(resolver: Arc<Resolver>) -> Self {
-        Self { resolver, state: Mutex::default(), changed: watch::Sender::new(()) }
+        Self {
+            resolver,
+            roots: Arc::default(),
+            swaps: None,
+            authority: OnceLock::new(),
+            state: Arc::default(),
+            changed: watch::Sender::new(()),
+        }
+    }
+
+    /// Believes these authorities where it opens encryption.
+    #[must_use]
+    pub fn with_roots(self, roots: Arc<Roots>) -> Self {
+        Self { roots, ..self }
+    }
+
+    /// Puts secrets in the place of their placeholders, on the way to the secrets' own hosts.
+    #[must_use]
+    pub fn with_swaps(self, swaps: Arc<dyn Swaps>) -> Self {
+        Self { swaps: Some(swaps), ..self }
+    }
+
+    /// Answers in the name of an authority that was made before.
+    #[must_use]
+    pub fn with_authority(self, authority: Arc<Authority>) -> Self {
+        Self { authority: OnceLock::from(authority), ..self }
+    }
+
+    /// The authority in whose name it answers where it opens encryption; made when first asked for.
+    pub fn authority(&self) -> Result<Arc<Authority>, AuthorityError> {
+        if let Some(authority) = self.authority.get() {
+            return Ok(Arc::clone(authority));
+        }
+        let made = Arc::new(Authority::generate()?);
+        Ok(Arc::clone(self.authority.get_or_init(|| made)))
+    }
+
+    /// Whether there is a host whose encryption it would open.
+    #[must_use]
+    pub fn opens_tls(&self) -> bool {
+        self.swaps.as_ref().is_some_and(|swaps| !swaps.current().is_empty())
+            || self.state().policy.opens_tls(Instant::now())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 
     /// Adds a grant; it holds at once.
@@ -215,18 +266,21 @@ impl Gate {
         *used = Some(granted.id);
         let checked = tokio::select! {
             checked = check_first_words(target, granted.protocol, inside) => checked,
-            () = self.ended(target, granted) => Err(Refused::silent(Denial::of(target, Reason::Revoked))),
+            () = self.ended(target, granted, false) => Err(Refused::silent(Denial::of(target, Reason::Revoked))),
         };
-        let first = match checked {
+        let first = match checked.and_then(|first| self.check_request(target, first)) {
             Ok(first) => first,
             Err(Refused { denial, in_http }) => {
                 let last_word = in_http.then(|| denial.http_response());
                 return Ended { outcome: Outcome::Denied(denial), last_word };
             }
         };
+        if granted.protocol == Protocol::Tls && (granted.limited || self.swaps_for(&target.host)) {
+            return self.conduct_open(target, granted, inside, first, tally, moved).await.into();
+        }
         let dialed = tokio::select! {
             dialed = self.dial(target) => dialed,
-            () = self.ended(target, granted) => Err(Undialed::Denied(Denial::of(target, Reason::Revoked))),
+            () = self.ended(target, granted, false) => Err(Undialed::Denied(Denial::of(target, Reason::Revoked))),
         };
         let in_http = granted.protocol == Protocol::Http;
         let outside = match dialed {
@@ -243,7 +297,7 @@ impl Gate {
         tally.opened();
         let ended = tokio::select! {
             ended = relay(inside, outside, &first, &tally, moved) => Some(ended),
-            () = self.ended(target, granted) => None,
+            () = self.ended(target, granted, false) => None,
         };
         tally.closed();
         let outcome = match ended {
@@ -257,6 +311,74 @@ impl Gate {
             None => Outcome::Denied(Denial::of(target, Reason::Revoked)),
         };
         outcome.into()
+    }
+
+    /// A connection whose encryption is opened.
+    async fn conduct_open<S>(
+        &self,
+        target: &Target,
+        granted: Granted,
+        inside: &mut S,
+        first: Vec<u8>,
+        tally: Arc<Tally>,
+        moved: &mut Moved,
+    ) -> Outcome
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let authority = match self.authority() {
+            Ok(authority) => authority,
+            Err(error) => return Outcome::Failed(error.to_string()),
+        };
+        let meter = Meter::new(Arc::clone(&tally));
+        let outside = Outside {
+            target: target.clone(),
+            resolver: Arc::clone(&self.resolver),
+            state: Arc::clone(&self.state),
+            roots: Arc::clone(&self.roots),
+            meter: Arc::clone(&meter),
+        };
+        tally.opened();
+        // Boxed: most connections are not opened and need no room for it.
+        let serving = Box::pin(open::serve(inside, first, &authority, outside, self.swaps.clone()));
+        let outcome = tokio::select! {
+            // An answer may fail because the bytes are used up: that is the reason to tell.
+            biased;
+            () = meter.exhausted() => {
+                self.state().policy.exhaust(granted.id);
+                self.changed.send_replace(());
+                Outcome::Denied(Denial::of(target, Reason::Exhausted))
+            }
+            outcome = serving => outcome,
+            () = self.ended(target, granted, true) => Outcome::Denied(Denial::of(target, Reason::Revoked)),
+        };
+        tally.closed();
+        *moved = meter.moved();
+        outcome
+    }
+
+    /// Whether a secret may go to a host.
+    fn swaps_for(&self, host: &Host) -> bool {
+        let swaps = self.swaps.as_ref().map(|swaps| swaps.current());
+        swaps.is_some_and(|swaps| swaps.iter().any(|swap| swap.is_for(host)))
+    }
+
+    /// Holds a request that is not encrypted to what is granted of its host. Secrets do not go that way:
+    /// a placeholder in it is told of, and stays one.
+    fn check_request(&self, target: &Target, first: First) -> Result<Vec<u8>, Refused> {
+        if let Some(Asked { method, path, head }) = &first.asked {
+            let decided =
+                self.state().policy.decide_request(target, Protocol::Http, method, path, Instant::now());
+            decided.map_err(|denial| Refused { denial, in_http: true })?;
+            if let Some(swaps) = &self.swaps {
+                let current = swaps.current();
+                for swap in placeholders_in(&first.words[..*head], &current) {
+                    let own = swap.is_for(&target.host);
+                    tell_strays(&**swaps, [swap.placeholder.clone()], target, own);
+                }
+            }
+        }
+        Ok(first.words)
     }
 
     /// Decides, and takes one of the connections a sandbox may have.
@@ -278,7 +400,7 @@ impl Gate {
     }
 
     /// Resolves when a target that was granted is so no longer, or only for something else.
-    async fn ended(&self, target: &Target, granted: Granted) {
+    async fn ended(&self, target: &Target, granted: Granted, opened: bool) {
         let mut changes = self.changed.subscribe();
         loop {
             let now = Instant::now();
@@ -288,7 +410,11 @@ impl Gate {
                 (still, state.policy.next_expiry(now))
             };
             let holds = still.is_ok_and(|now_granted| {
-                now_granted.protocol == granted.protocol || now_granted.protocol == Protocol::Tcp
+                let spoken = [granted.protocol, Protocol::Tcp].contains(&now_granted.protocol);
+                // Nobody looks into a connection that was not opened from its beginning.
+                let looked_at =
+                    opened || granted.limited || granted.protocol == Protocol::Http || !now_granted.limited;
+                spoken && looked_at
             });
             if !holds {
                 return;
@@ -321,79 +447,6 @@ fn target(host: &str, port: u16) -> Result<Target, HostError> {
         return Err(HostError::Port);
     }
     Ok(Target { host: Host::parse(host)?, port })
-}
-
-/// A connection whose first words are not what was granted.
-struct Refused {
-    denial: Denial,
-    /// Whether an answer in HTTP is understood.
-    in_http: bool,
-}
-
-impl Refused {
-    fn silent(denial: Denial) -> Self {
-        Self { denial, in_http: false }
-    }
-}
-
-/// Hears the first words of a program, where the grant says what they have to be; returns what goes
-/// out in their place.
-async fn check_first_words<S>(target: &Target, protocol: Protocol, inside: &mut S) -> Result<Vec<u8>, Refused>
-where
-    S: AsyncRead + Unpin,
-{
-    let longest = match protocol {
-        Protocol::Tcp => return Ok(Vec::new()),
-        Protocol::Tls => 2 * tls::LONGEST,
-        Protocol::Http => http::LONGEST,
-    };
-    let silence = match protocol {
-        Protocol::Tcp | Protocol::Tls => Reason::NotTls,
-        Protocol::Http => Reason::NotHttp,
-    };
-    let deadline = Instant::now() + FIRST_WORDS;
-    let mut heard = Vec::new();
-    let mut buffer = vec![0; 4096];
-    loop {
-        let read = tokio::time::timeout_at(deadline, inside.read(&mut buffer)).await;
-        let count = match read {
-            Ok(Ok(count)) if count > 0 && heard.len() + count <= longest => count,
-            _ => return Err(Refused::silent(Denial::of(target, silence).detail("it ended or was too slow"))),
-        };
-        heard.extend_from_slice(&buffer[..count]);
-        let judged = match protocol {
-            Protocol::Tcp => Ok(true),
-            Protocol::Tls => judge_tls(&heard, target),
-            Protocol::Http => match check_head(&heard, target) {
-                Ok(HeadResult::Partial) => Ok(false),
-                Ok(HeadResult::Whole(head)) => {
-                    heard.splice(..head.length, head.rewritten);
-                    Ok(true)
-                }
-                Err(HeadError::NotHttp) => Err(Denial::of(target, Reason::NotHttp)),
-                Err(error @ (HeadError::WrongHost | HeadError::Ambiguous)) => {
-                    Err(Denial::of(target, Reason::WrongHostHeader).detail(error.to_string()))
-                }
-            },
-        };
-        match judged {
-            Ok(true) => return Ok(heard),
-            Ok(false) => {}
-            Err(denial) => return Err(Refused { denial, in_http: looks_like_request(&heard) }),
-        }
-    }
-}
-
-fn judge_tls(heard: &[u8], target: &Target) -> Result<bool, Denial> {
-    match server_name(heard) {
-        Ok(Hello::Partial) => Ok(false),
-        Ok(Hello::Named(name)) if Host::Name(name.clone()) == target.host => Ok(true),
-        Ok(Hello::Named(name)) => Err(Denial::of(target, Reason::WrongServerName).detail(name.to_string())),
-        Ok(Hello::Unnamed) => Err(Denial::of(target, Reason::WrongServerName).detail("none")),
-        Err(error @ (HelloError::NotTls | HelloError::Malformed)) => {
-            Err(Denial::of(target, Reason::NotTls).detail(error.to_string()))
-        }
-    }
 }
 
 /// Says a last word; whether it is heard changes nothing.

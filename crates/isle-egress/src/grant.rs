@@ -1,13 +1,16 @@
-//! A grant: a host or addresses, ports, what may be spoken there, and how much for how long.
+//! A grant: a host or addresses, ports, what may be spoken or asked there, and how much for how long.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::host::{Host, HostError, Name, parse_port, split_port, unmapped};
+use crate::requests::{Requests, RequestsError};
 
 /// Most ports one grant names.
 const MOST_PORTS: usize = 32;
+const HTTPS_PORT: u16 = 443;
+const HTTP_PORT: u16 = 80;
 
 /// Why a text is no grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +33,12 @@ pub enum GrantError {
     /// No such protocol.
     #[error("the protocol is none of `tcp`, `tls`, `http`")]
     Protocol,
+    /// Its methods or its path are none.
+    #[error("{0}")]
+    Requests(#[from] RequestsError),
+    /// Requests to an address.
+    #[error("requests are granted to names: an address has none that TLS or HTTP could be held to")]
+    NoName,
 }
 
 /// What is spoken over a granted connection.
@@ -160,6 +169,8 @@ pub struct Grant {
     pub ports: Vec<u16>,
     /// What is spoken there, if not what the port is commonly used for.
     pub protocol: Option<Protocol>,
+    /// Which requests may be made there; all of them where nobody looks into what is spoken.
+    pub requests: Requests,
     /// How much.
     pub limits: Limits,
 }
@@ -167,8 +178,15 @@ pub struct Grant {
 impl Grant {
     /// Reads `HOST`, `HOST:PORT`, `HOST:PORT,PORT`, each with `/tcp`, `/tls` or `/http` behind if it is
     /// not what the port is commonly used for. Without a port it is 443 and 80. The host may be
-    /// `*.example.com`, an address, or a range as `10.0.0.0/8`.
+    /// `*.example.com`, an address, or a range as `10.0.0.0/8`. Requests are written as an address of the
+    /// web with stars, and methods behind: `https://api.example.com/v1/* GET,POST`.
     pub fn parse(text: &str) -> Result<Self, GrantError> {
+        if let Some(rest) = text.strip_prefix("https://") {
+            return Self::parse_requests(rest, Protocol::Tls, HTTPS_PORT);
+        }
+        if let Some(rest) = text.strip_prefix("http://") {
+            return Self::parse_requests(rest, Protocol::Http, HTTP_PORT);
+        }
         let (rest, protocol) = match text.rsplit_once('/') {
             Some((rest, word)) if !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphabetic()) => {
                 (rest, Some(Protocol::parse(word)?))
@@ -180,7 +198,33 @@ impl Grant {
             Some(ports) => parse_ports(ports)?,
             None => vec![80, 443],
         };
-        Ok(Self { pattern: Pattern::parse(host)?, ports, protocol, limits: Limits::default() })
+        let requests = Requests::default();
+        Ok(Self { pattern: Pattern::parse(host)?, ports, protocol, requests, limits: Limits::default() })
+    }
+
+    fn parse_requests(text: &str, protocol: Protocol, common_port: u16) -> Result<Self, GrantError> {
+        let (address, methods) = match text.split_once(' ') {
+            Some((address, methods)) => (address, Some(methods.trim_matches(' '))),
+            None => (text, None),
+        };
+        let (authority, path) = address.split_at(address.find('/').unwrap_or(address.len()));
+        let (host, port) = split_port(authority)?;
+        let ports = vec![port.map_or(Ok(common_port), parse_port)?];
+        let pattern = Pattern::parse(host)?;
+        if matches!(pattern, Pattern::Addresses(_)) {
+            return Err(GrantError::NoName);
+        }
+        let requests = Requests::parse(path, methods)?;
+        Ok(Self { pattern, ports, protocol: Some(protocol), requests, limits: Limits::default() })
+    }
+
+    /// How its requests are addressed, where requests are what it grants.
+    fn scheme(&self) -> Option<&'static str> {
+        match self.protocol {
+            Some(Protocol::Tls) => Some("https"),
+            Some(Protocol::Http) => Some("http"),
+            Some(Protocol::Tcp) | None => None,
+        }
     }
 
     /// What is spoken on a port of this grant.
@@ -280,6 +324,14 @@ impl fmt::Display for Pattern {
 impl fmt::Display for Grant {
     /// As it would be written to be read again.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let (false, Some(scheme)) = (self.requests.is_all(), self.scheme()) {
+            write!(formatter, "{scheme}://{}", self.pattern)?;
+            let common = if scheme == "https" { HTTPS_PORT } else { HTTP_PORT };
+            for port in self.ports.iter().filter(|&&port| port != common) {
+                write!(formatter, ":{port}")?;
+            }
+            return write!(formatter, "{}", self.requests);
+        }
         let ports: Vec<String> = self.ports.iter().map(u16::to_string).collect();
         write!(formatter, "{}:{}", self.pattern, ports.join(","))?;
         match self.protocol {
@@ -311,6 +363,16 @@ mod tests {
             ("[fd00::]/8:22", "[fd00::]/8:22"),
             ("[::ffff:10.0.0.1]:22", "10.0.0.1:22"),
             ("10.1.2.3/32:9", "10.1.2.3:9"),
+            ("https://API.example.com/v1/* post,GET", "https://api.example.com/v1/* GET,POST"),
+            ("https://api.example.com:8443/v1", "https://api.example.com:8443/v1"),
+            ("https://api.example.com:443/*  GET", "https://api.example.com/* GET"),
+            ("https://*.example.com GET", "https://*.example.com/* GET"),
+            ("http://example.com/a/*/b", "http://example.com/a/*/b"),
+            ("http://example.com:8080/ HEAD", "http://example.com:8080/ HEAD"),
+            // Nothing to look for: the encryption stays closed.
+            ("https://example.com", "example.com:443/tls"),
+            ("https://example.com/*", "example.com:443/tls"),
+            ("http://example.com:81/*", "example.com:81/http"),
         ] {
             assert_eq!(read(text).as_deref(), Ok(form), "{text}");
             assert_eq!(read(form).as_deref(), Ok(form), "{form}");
@@ -332,7 +394,16 @@ mod tests {
             "example.com:0",
             "example.com:1-5",
             "example.com:443/udp",
-            "http://example.com",
+            "ftp://example.com",
+            "https://",
+            "https://example.com/a/../b",
+            "https://example.com/a?b",
+            "https://example.com GET/POST",
+            "https://user@example.com/a",
+            "https://10.0.0.1/a",
+            "https://example.com:443,444/a",
+            "https:///a",
+            "example.com GET",
             "example.com/path",
             "10.0.0.1/8",
             "10.0.0.0/33",

@@ -23,6 +23,10 @@ pub struct Head {
     pub rewritten: Vec<u8>,
     /// How many bytes it had.
     pub length: usize,
+    /// What is to be done.
+    pub method: String,
+    /// With what, without a query.
+    pub path: String,
 }
 
 /// Why a head may not pass.
@@ -63,9 +67,9 @@ pub fn check_head(bytes: &[u8], target: &Target) -> Result<HeadResult, HeadError
     let text = std::str::from_utf8(&bytes[..length - 4]).map_err(|_| HeadError::Ambiguous)?;
     let mut lines = text.split("\r\n");
     let request = lines.next().unwrap_or_default();
-    let request = request_line(request, target)?;
+    let (method, what, version) = request_line(request, target)?;
     let mut fields = Fields::default();
-    let mut rewritten = format!("{request}\r\n");
+    let mut rewritten = format!("{method} {what} {version}\r\n");
     for line in lines {
         if line.bytes().any(|byte| (byte < b' ' && byte != b'\t') || byte == 0x7f) {
             return Err(HeadError::Ambiguous);
@@ -87,7 +91,9 @@ pub fn check_head(bytes: &[u8], target: &Target) -> Result<HeadResult, HeadError
     }
     rewritten.push_str(fields.connection());
     rewritten.push_str("\r\n");
-    Ok(HeadResult::Whole(Head { rewritten: rewritten.into_bytes(), length }))
+    let path = what.split('?').next().unwrap_or_default().to_owned();
+    let method = method.to_owned();
+    Ok(HeadResult::Whole(Head { rewritten: rewritten.into_bytes(), length, method, path }))
 }
 
 fn head_length(bytes: &[u8]) -> Option<usize> {
@@ -98,8 +104,9 @@ fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// The request line, in the form servers expect; a whole address has to be that of the target.
-fn request_line(line: &str, target: &Target) -> Result<String, HeadError> {
+/// The words of the request line, in the form servers expect; a whole address has to be that of the
+/// target.
+fn request_line<'l>(line: &'l str, target: &Target) -> Result<(&'l str, String, &'l str), HeadError> {
     let mut words = line.split(' ');
     let (Some(method), Some(what), Some(version), None) =
         (words.next(), words.next(), words.next(), words.next())
@@ -115,17 +122,17 @@ fn request_line(line: &str, target: &Target) -> Result<String, HeadError> {
         return Err(HeadError::Ambiguous);
     }
     if what.starts_with('/') || what == "*" {
-        return Ok(line.to_owned());
+        return Ok((method, what.to_owned(), version));
     }
     let rest = what.strip_prefix("http://").ok_or(HeadError::Ambiguous)?;
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
     is_target(authority, target)?;
     let slash = if path.starts_with('/') { "" } else { "/" };
-    Ok(format!("{method} {slash}{path} {version}"))
+    Ok((method, format!("{slash}{path}"), version))
 }
 
-fn is_target(authority: &str, target: &Target) -> Result<(), HeadError> {
+pub(crate) fn is_target(authority: &str, target: &Target) -> Result<(), HeadError> {
     let named = Target::parse(authority, Some(target.port)).map_err(|_| HeadError::WrongHost)?;
     if named == *target { Ok(()) } else { Err(HeadError::WrongHost) }
 }

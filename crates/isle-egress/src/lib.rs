@@ -4,25 +4,37 @@
 
 mod account;
 mod address;
+mod authority;
 mod denial;
 mod dial;
+mod first;
 mod gate;
 mod grant;
 mod host;
 mod http;
+mod meter;
+mod open;
+mod outside;
 mod pace;
 mod policy;
 mod relay;
+mod requests;
 mod resolve;
+mod roots;
+pub mod swap;
 mod tls;
 
+pub use crate::http::{Head, HeadError, HeadResult, check_head};
 pub use account::{Count, Entry, Fate, Net};
 pub use address::{Class, classify};
+pub use authority::{Authority, AuthorityError};
 pub use denial::{Denial, Reason};
 pub use gate::{Gate, Outcome};
 pub use grant::{AddressRange, Grant, GrantError, GrantId, Limits, Pattern, Protocol};
 pub use host::{Host, HostError, Name, Target};
-pub use http::{Head, HeadError, HeadResult, check_head};
 pub use policy::Policy;
+pub use requests::{Requests, RequestsError};
 pub use resolve::{Resolver, Table};
+pub use roots::{Roots, RootsError};
+pub use swap::{Stray, Swap, Swaps};
 pub use tls::{Hello, HelloError, server_name};

@@ -28,11 +28,18 @@ impl Pace {
 
     /// Waits until `count` bytes may go.
     pub(crate) async fn take(&self, count: usize) {
-        let until = {
-            let mut paid = self.paid.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            self.advance(&mut paid, count, Instant::now())
-        };
-        tokio::time::sleep_until(until).await;
+        tokio::time::sleep_until(self.reserve(count)).await;
+    }
+
+    /// When `count` bytes that have gone are paid for, if that is not yet.
+    pub(crate) fn after(&self, count: usize) -> Option<Instant> {
+        let until = self.reserve(count);
+        (until > Instant::now()).then_some(until)
+    }
+
+    fn reserve(&self, count: usize) -> Instant {
+        let mut paid = self.paid.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.advance(&mut paid, count, Instant::now())
     }
 
     fn advance(&self, paid: &mut Instant, count: usize, now: Instant) -> Instant {

@@ -30,6 +30,8 @@ pub struct Policy {
 pub(crate) struct Granted {
     pub(crate) id: GrantId,
     pub(crate) protocol: Protocol,
+    /// Some requests only: each has to be looked at.
+    pub(crate) limited: bool,
 }
 
 impl Policy {
@@ -68,17 +70,27 @@ impl Policy {
         self.held.iter().filter(move |held| held.until.is_none_or(|until| now < until))
     }
 
-    /// Whether a target is granted, and what may be spoken there.
+    /// Whether a target is granted, and what may be spoken there. A grant of all requests is stronger
+    /// than one of some.
     pub(crate) fn decide(&self, target: &Target, now: Instant) -> Result<Granted, Denial> {
         let mut closest: Option<&Held> = None;
+        let mut limited: Option<Granted> = None;
         for held in self.in_force(now).filter(|held| held.grant.pattern.covers(&target.host)) {
             let on_port = held.grant.ports.contains(&target.port);
             if on_port && !held.exhausted {
-                return Ok(Granted { id: held.id, protocol: held.grant.protocol_on(target.port) });
+                let protocol = held.grant.protocol_on(target.port);
+                let granted = Granted { id: held.id, protocol, limited: !held.grant.requests.is_all() };
+                if !granted.limited {
+                    return Ok(granted);
+                }
+                limited.get_or_insert(granted);
             }
             if on_port || closest.is_none() {
                 closest = Some(held);
             }
+        }
+        if let Some(granted) = limited {
+            return Ok(granted);
         }
         Err(match closest {
             None => Denial::of(target, Reason::NotGranted),
@@ -87,6 +99,45 @@ impl Policy {
             }
             Some(held) => Denial::of(target, Reason::PortNotGranted).rule(&held.grant),
         })
+    }
+
+    /// Whether a request may be made of a target.
+    pub(crate) fn decide_request(
+        &self,
+        target: &Target,
+        protocol: Protocol,
+        method: &str,
+        path: &str,
+        now: Instant,
+    ) -> Result<(), Denial> {
+        let mut closest = None;
+        for held in self.in_force(now).filter(|held| held.grant.pattern.covers(&target.host)) {
+            let spoken = held.grant.ports.contains(&target.port)
+                && [protocol, Protocol::Tcp].contains(&held.grant.protocol_on(target.port));
+            if !spoken || held.exhausted {
+                continue;
+            }
+            if held.grant.requests.allow(method, path) {
+                return Ok(());
+            }
+            closest.get_or_insert(held);
+        }
+        let Some(held) = closest else { return self.decide(target, now).map(drop) };
+        let denial = Denial::of(target, Reason::RequestNotGranted).rule(&held.grant);
+        let denial = denial.detail(format!("{method} {path}"));
+        let scheme = if protocol == Protocol::Http { "http" } else { "https" };
+        let wanted = Grant::parse(&format!("{scheme}://{target}{path} {method}"));
+        // A star that was asked for would be granted as one.
+        Err(match wanted {
+            Ok(wanted) if !path.contains('*') => denial.wanted(wanted),
+            Ok(_) | Err(_) => denial,
+        })
+    }
+
+    /// Whether requests to some host have to be looked at inside TLS.
+    pub(crate) fn opens_tls(&self, now: Instant) -> bool {
+        self.in_force(now)
+            .any(|held| held.grant.protocol == Some(Protocol::Tls) && !held.grant.requests.is_all())
     }
 
     /// The ports granted for a name; none when the name is not granted.
@@ -157,6 +208,38 @@ mod tests {
         ] {
             assert_eq!(ask(&policy, target), answer, "{target}");
         }
+    }
+
+    #[test]
+    fn requests_are_granted_one_by_one_and_add_up() {
+        let policy = policy(&[
+            "https://api.example/v1/* GET",
+            "https://api.example/v2/* POST",
+            "http://api.example/a",
+            "https://wide.example/v1/* GET",
+            "wide.example:443",
+        ]);
+        let ask = |target: &str, protocol, method, path| {
+            let target = Target::parse(target, None).unwrap();
+            policy.decide_request(&target, protocol, method, path, Instant::now())
+        };
+        let tls = Protocol::Tls;
+        assert_eq!(ask("api.example:443", tls, "GET", "/v1/a"), Ok(()));
+        assert_eq!(ask("api.example:443", tls, "POST", "/v2/a"), Ok(()));
+        assert_eq!(ask("api.example:80", Protocol::Http, "PUT", "/a"), Ok(()));
+        assert_eq!(ask("wide.example:443", tls, "DELETE", "/v9/a"), Ok(()));
+        let denial = ask("api.example:443", tls, "POST", "/v1/a").unwrap_err();
+        assert_eq!(denial.reason, Reason::RequestNotGranted);
+        assert_eq!(denial.rule.as_deref(), Some("https://api.example/v1/* GET"));
+        assert_eq!(denial.wanted.as_deref(), Some("https://api.example/v1/a POST"));
+        assert_eq!(ask("api.example:443", tls, "GET", "/v1/../x").unwrap_err().wanted, None);
+        let limited = |text: &str| {
+            let target = Target::parse(text, None).unwrap();
+            policy.decide(&target, Instant::now()).unwrap().limited
+        };
+        assert!(
+            limited("api.example:443") && !limited("wide.example:443") && policy.opens_tls(Instant::now())
+        );
     }
 
     #[test]

@@ -118,6 +118,8 @@ points! {
 
     // The network.
     GrantRecorded "grant.recorded" Die Everywhere;
+    AuthorityRecorded "authority.recorded" Die Everywhere;
+    AuthorityPlaced "authority.placed" Die Everywhere;
 
     // Making a sandbox anew in place of another.
     ReplaceMarked "replace.marked" Fail Everywhere;

@@ -268,8 +268,9 @@ impl Inner {
         };
         let backend = self.backend_for(&spec)?;
         let (origin, terms) = (Origin::Explicit, Terms::default());
-        let (profile, grants) = (None, Vec::new());
-        let stored = StoredSpec { origin, backend: backend.name().to_owned(), spec, terms, profile, grants };
+        let (profile, grants, authority) = (None, Vec::new(), None);
+        let backend_name = backend.name().to_owned();
+        let stored = StoredSpec { origin, backend: backend_name, spec, terms, profile, grants, authority };
         Ok(Arc::new(Sandbox::new(id, address.clone(), stored, backend, now)))
     }
 }

@@ -312,8 +312,9 @@ impl Inner {
         }
         // How long it was to live is not in the backend's record.
         let (origin, terms) = (Origin::Explicit, Terms::default());
-        let (profile, grants) = (None, Vec::new());
-        let stored = StoredSpec { origin, backend: backend.name().to_owned(), spec, terms, profile, grants };
+        let (profile, grants, authority) = (None, Vec::new(), None);
+        let backend_name = backend.name().to_owned();
+        let stored = StoredSpec { origin, backend: backend_name, spec, terms, profile, grants, authority };
         let incarnation = || {
             let (id, name) = (id.clone(), name.clone());
             // A volume is called as its sandbox is, namespace included.

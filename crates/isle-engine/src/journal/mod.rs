@@ -185,6 +185,12 @@ impl Journal {
         self.store.update_sandbox_audited(sandbox.id.as_str(), change, &audit.0).map_err(store_error)
     }
 
+    /// The authority its gate answers in the name of.
+    pub(crate) fn sandbox_authority(&self, sandbox: &Sandbox) -> Result<()> {
+        let spec = stored_spec(sandbox, sandbox.network.stored())?;
+        self.change(sandbox, SandboxChange { spec: Some(spec), ..SandboxChange::default() })
+    }
+
     /// When it was last used, and what is left of its time.
     pub(crate) fn sandbox_last_used(&self, sandbox: &Sandbox) -> Result<()> {
         let change = SandboxChange {
@@ -432,6 +438,7 @@ fn stored_spec(sandbox: &Sandbox, grants: Vec<StoredGrant>) -> Result<Value> {
         terms: sandbox.terms,
         profile: sandbox.profile.clone(),
         grants,
+        authority: sandbox.network.authority(),
     };
     serde_json::to_value(stored).map_err(Error::internal)
 }

@@ -45,7 +45,7 @@ impl Inner {
     /// The gate of a sandbox, with what the configuration and earlier calls granted it.
     fn gate_of<'s>(&self, sandbox: &'s Sandbox) -> &'s Arc<Gate> {
         sandbox.network.gate.get_or_init(|| {
-            let gate = Gate::new(Arc::clone(&self.resolver));
+            let gate = self.new_gate(sandbox);
             let mut sources = crate::lock(&sandbox.network.sources);
             for grant in &self.config.network.allow {
                 sources.push((gate.grant(grant.clone()), Source::Config));

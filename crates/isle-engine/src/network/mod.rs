@@ -5,12 +5,14 @@
 mod forward;
 mod grants;
 mod serve;
+mod trust;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use isle_egress::{Denial, Gate, Grant, GrantId, Name, Table};
+use isle_egress::{Denial, Gate, Grant, GrantId, Name, Roots, Table};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::Lifetime;
@@ -32,11 +34,13 @@ pub struct NetworkConfig {
     pub allow: Vec<Grant>,
     /// Names with fixed addresses, asked before the system.
     pub hosts: Table,
+    /// Whom the gate believes where it opens encryption.
+    pub roots: Arc<Roots>,
 }
 
 impl NetworkConfig {
     /// Reads it from settings.
-    pub fn new(allow: &[String], hosts: &BTreeMap<String, String>) -> Result<Self> {
+    pub fn new(allow: &[String], hosts: &BTreeMap<String, String>, ca_files: &[String]) -> Result<Self> {
         let invalid = |error: Error| Error { code: Code::ConfigInvalid, ..error };
         let mut table = Table::new();
         for (name, address) in hosts {
@@ -49,8 +53,23 @@ impl NetworkConfig {
                 address.parse().map_err(|_| refuse(format!("{address:?} is not an address")))?;
             table.entry(name).or_default().push(address);
         }
-        Ok(Self { allow: parse_grants(allow).map_err(invalid)?, hosts: table })
+        let roots = Arc::new(read_roots(ca_files)?);
+        Ok(Self { allow: parse_grants(allow).map_err(invalid)?, hosts: table, roots })
     }
+}
+
+/// Reads the authorities the operator adds to those of the system.
+fn read_roots(files: &[String]) -> Result<Roots> {
+    let mut roots = Roots::default();
+    for file in files {
+        let refuse = |what: String| {
+            Error::new(Code::ConfigInvalid, format!("network_ca_files: {file}: {what}"))
+                .next("name files with certificates in PEM that the daemon can read")
+        };
+        let pem = std::fs::read(Path::new(file)).map_err(|error| refuse(error.to_string()))?;
+        roots.add_pem(&pem).map_err(|error| refuse(error.to_string()))?;
+    }
+    Ok(roots)
 }
 
 /// Reads the grants a caller asks for. Giving them is the operator's: neither a tenant nor a model gives
@@ -76,6 +95,7 @@ pub(crate) fn parse_grants<T: AsRef<str>>(texts: &[T]) -> Result<Vec<Grant>> {
                 Error::new(Code::InvalidArgument, format!("{text:?} is no grant: {error}")).next(
                     "write HOST, HOST:PORT or *.HOST:PORT, such as example.com:443; /tcp, /tls or /http may follow",
                 )
+                .next("some requests only: `https://example.com/path/* GET,POST`")
             })
         })
         .collect()
@@ -114,6 +134,10 @@ pub(crate) struct SandboxNetwork {
     attached: tokio::sync::Mutex<bool>,
     sources: Mutex<Vec<(GrantId, Source)>>,
     stored: Mutex<Vec<StoredGrant>>,
+    /// The authority of the gate, as it is stored.
+    authority: Mutex<Option<String>>,
+    /// Whether programs inside believe it; held while that is being seen to.
+    trusted: tokio::sync::Mutex<bool>,
 }
 
 impl Source {
@@ -129,8 +153,13 @@ impl Source {
 
 impl SandboxNetwork {
     /// With what was stored of it.
-    pub(crate) fn with(stored: Vec<StoredGrant>) -> Self {
-        Self { stored: Mutex::new(stored), ..Self::default() }
+    pub(crate) fn with(stored: Vec<StoredGrant>, authority: Option<String>) -> Self {
+        Self { stored: Mutex::new(stored), authority: Mutex::new(authority), ..Self::default() }
+    }
+
+    /// What is stored of its authority.
+    pub(crate) fn authority(&self) -> Option<String> {
+        crate::lock(&self.authority).clone()
     }
 
     /// What is stored of it.
@@ -167,8 +196,19 @@ fn violation(denial: &Denial, sandbox: &Sandbox) -> ViolationShape {
 
 fn remedy(denial: &Denial, sandbox: &Sandbox) -> String {
     match (&denial.wanted, sandbox.spec.lifetime) {
-        (Some(grant), Lifetime::Named) => format!("`isle allow {} {grant}` would grant it", sandbox.name),
-        (Some(grant), Lifetime::OneShot) => format!("`--allow {grant}` would grant it"),
+        (Some(grant), Lifetime::Named) => {
+            format!("`isle allow {} {}` would grant it", sandbox.name, quoted(grant))
+        }
+        (Some(grant), Lifetime::OneShot) => format!("`--allow {}` would grant it", quoted(grant)),
         (None, Lifetime::Named | Lifetime::OneShot) => denial.remedy(),
+    }
+}
+
+/// As a shell takes it for one word. Grants have no quotes in them.
+fn quoted(grant: &str) -> String {
+    if grant.contains([' ', '*', '?', '[', ';', '&', '(', ')', '$', '!', '~', '\'']) {
+        format!("'{}'", grant.replace('\'', "%27"))
+    } else {
+        grant.to_owned()
     }
 }

@@ -120,7 +120,13 @@ async fn serve(
                     let (agent, gate, answers) = (agent.clone(), Arc::clone(&gate), answers.clone());
                     let told = Arc::clone(&told);
                     connections.spawn(async move {
+                        let before = gate.sequence();
                         if let Some(denial) = conduct(agent, &gate, opened, &answers).await {
+                            told.tell(&denial);
+                        }
+                        // Requests inside a connection are denied one by one. What others were denied
+                        // meanwhile is told once all the same.
+                        for denial in gate.denials_after(before) {
                             told.tell(&denial);
                         }
                         drop(place);

@@ -59,6 +59,7 @@ impl Inner {
         let id = RunId::fresh();
         let ready = self.make_ready(context, &plan, &id).await?;
         let grants = self.grant_for_run(context, &ready.sandbox, &plan.allow).await?;
+        let trust = self.trust(&ready.sandbox).await?;
         let mut run = Run::new(
             id,
             Arc::clone(&ready.sandbox),
@@ -86,8 +87,11 @@ impl Inner {
             (Program::Tool { variables: false, .. }, _) | (_, None) => Vec::new(),
             (_, Some(profile)) => profile.env.clone().into_iter().collect(),
         };
-        let own =
-            given.into_iter().chain(variables.iter().map(|(name, value)| (name.clone(), value.clone())));
+        // What is said about trust is the weakest: who sets such a variable means it.
+        let own = trust
+            .into_iter()
+            .chain(given)
+            .chain(variables.iter().map(|(name, value)| (name.clone(), value.clone())));
         let env: Vec<(String, String)> = own.chain(plan.env.iter().cloned()).collect();
         let request = self.request(&run, &plan, &env, ready.resolved.argv);
         run.set_context(ready.resolved.code.as_ref().and_then(|code| code.context.clone()));

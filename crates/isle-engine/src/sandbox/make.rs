@@ -346,7 +346,8 @@ impl Inner {
         let backend = self.backend_for(&spec)?;
         // What was granted belongs to the name for as long as that is not destroyed.
         let grants = before.map(|old| old.network.stored()).unwrap_or_default();
-        let stored = StoredSpec { origin, backend: backend.name().to_owned(), spec, terms, profile, grants };
+        let (backend_name, authority) = (backend.name().to_owned(), None);
+        let stored = StoredSpec { origin, backend: backend_name, spec, terms, profile, grants, authority };
         let mut sandbox =
             Sandbox::new(SandboxId::fresh(), address, stored, Arc::clone(&backend), wall_clock_ms());
         if let Some(before) = before {

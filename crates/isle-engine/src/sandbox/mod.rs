@@ -104,6 +104,9 @@ pub(crate) struct StoredSpec {
     /// What it was granted since.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) grants: Vec<StoredGrant>,
+    /// The authority its gate answers in the name of, where that opens encryption. Believed inside only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) authority: Option<String>,
 }
 
 /// One incarnation of a sandbox.
@@ -173,7 +176,7 @@ impl Sandbox {
             created_at_ms,
             programs: Arc::default(),
             lane: Arc::default(),
-            network: SandboxNetwork::with(stored.grants),
+            network: SandboxNetwork::with(stored.grants, stored.authority),
             state: AtomicU8::new(SandboxState::Creating as u8),
             agent: OnceLock::new(),
             containment: OnceLock::new(),

@@ -74,8 +74,9 @@ impl Inner {
             // An id follows the rules of names, so it can stand where a name is due.
             let address = Address::new(namespace, id.as_str().parse()?);
             let (origin, terms) = (Origin::Explicit, Terms::default());
-            let (backend_name, grants) = (backend.name().to_owned(), Vec::new());
-            let stored = StoredSpec { origin, backend: backend_name, spec, terms, profile, grants };
+            let (backend_name, grants, authority) = (backend.name().to_owned(), Vec::new(), None);
+            let stored =
+                StoredSpec { origin, backend: backend_name, spec, terms, profile, grants, authority };
             let mut sandbox = Sandbox::new(id, address, stored, Arc::clone(&backend), wall_clock_ms());
             sandbox.programs = inner.fleet.programs_of(backend.name(), &sandbox.spec.image);
             let sandbox = Arc::new(sandbox);

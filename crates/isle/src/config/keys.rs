@@ -289,6 +289,14 @@ pub(crate) static KEYS: &[Key] = &[
         "Names with fixed addresses for the network of sandboxes, asked before the system.",
     ),
     setting(
+        "network_ca_files",
+        Kind::List,
+        Some(""),
+        Some("ISLE_NETWORK_CA_FILES"),
+        Scope::Daemon,
+        "Files with certificate authorities (PEM) the gate believes besides those of the system.",
+    ),
+    setting(
         "warm_default",
         Kind::Switch,
         Some("true"),

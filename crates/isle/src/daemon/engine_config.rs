@@ -50,7 +50,11 @@ pub(crate) fn engine_config(settings: &Settings) -> Result<EngineConfig> {
         quotas: quotas(settings)?,
         deadlines: deadlines(settings)?,
         spawn_policies: spawn_policies(settings)?,
-        network: NetworkConfig::new(&list(settings, "network_allow")?, &map(settings, "network_hosts"))?,
+        network: NetworkConfig::new(
+            &list(settings, "network_allow")?,
+            &map(settings, "network_hosts"),
+            &list(settings, "network_ca_files")?,
+        )?,
         profiles: BTreeMap::new(),
     };
     config.profiles = profiles(settings, &config)?;

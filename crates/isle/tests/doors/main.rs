@@ -40,6 +40,7 @@ mod metrics;
 mod named_jobs;
 mod network;
 mod network_clients;
+mod opened;
 mod output;
 mod paths;
 mod pausing;

@@ -202,6 +202,11 @@ fn a_fault_at_any_point_of_a_grant_keeps_what_was_acknowledged() {
 }
 
 #[test]
+fn a_fault_at_any_point_of_trusting_the_gate_keeps_one_authority() {
+    play_all(&scenes::TRUST);
+}
+
+#[test]
 fn a_fault_at_any_point_of_a_wipe_in_tier_process_leaves_a_whole_workspace_or_none() {
     play_all(&scenes::WIPE_PROCESS);
 }

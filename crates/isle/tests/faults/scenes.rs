@@ -66,6 +66,7 @@ pub(crate) const SCENES: &[Scene] = &[
     children::RESET_COUNT,
     children::BRIDGE,
     GRANT,
+    TRUST,
 ];
 
 fn create(ground: &Ground, settings: Value) -> Told {
@@ -541,6 +542,28 @@ pub(crate) const GRANT: Scene = Scene {
         assert!(grants.contains("new.test:443") || !done, "it was acknowledged and is lost: {grants}");
     },
     last: Point::GrantRecorded,
+    keeps: &[],
+};
+
+/// The first command after requests were granted that are looked at inside TLS.
+pub(crate) const TRUST: Scene = Scene {
+    name: "trust the opened gate",
+    prepare: |ground| {
+        ground.daemon.post("/v1/sandboxes/box/grants", json!({"hosts": ["https://new.test/a GET"]}));
+    },
+    act: |ground| {
+        ground.ask("POST /v1/sandboxes/box/exec", Some(&json!({"command": "cat /etc/isle/ca.pem"})))
+    },
+    settle: |_| {},
+    check: |ground, told| {
+        let now = ground.daemon.shell("box", "cat /etc/isle/ca.pem");
+        assert!(now.starts_with("-----BEGIN CERTIFICATE-----"), "{now}");
+        if let Told::Done(answer) = told {
+            let run: Value = serde_json::from_str(answer).unwrap();
+            assert!(run["state"] != "completed" || run["stdout"] == now, "another authority: {run} {now}");
+        }
+    },
+    last: Point::ExecForgotten,
     keeps: &[],
 };
 

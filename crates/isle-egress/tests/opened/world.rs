@@ -1,0 +1,233 @@
+//! A world of its own: a certificate authority, servers that speak TLS on loopback, and a gate before
+//! them through which clients connect as programs of a sandbox do.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use isle_egress::{Gate, Grant, Name, Outcome, Pattern, Resolver, Roots, Stray, Swap, Swaps, Table};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, pem::PemObject};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+use zeroize::Zeroizing;
+
+pub const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+static WORLDS: AtomicUsize = AtomicUsize::new(0);
+
+/// An authority that the gate is told to believe.
+pub struct World {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: CertificateDer<'static>,
+}
+
+/// How a server behaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Answers with the request it saw; reads bodies to their end.
+    Tell,
+    /// Changes to a protocol that echoes.
+    Upgrade,
+    /// As `Tell`, and closes after each answer.
+    Closing,
+}
+
+fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+impl World {
+    pub fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        // Two of one name would be taken for each other.
+        let number = WORLDS.fetch_add(1, Ordering::Relaxed);
+        params.distinguished_name.push(DnType::CommonName, format!("World {number}"));
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).unwrap().der().clone();
+        Self { issuer: Issuer::new(params, key), certificate }
+    }
+
+    pub fn roots(&self) -> Arc<Roots> {
+        let mut roots = Roots::default();
+        roots.add_pem(pem(&self.certificate).as_bytes()).unwrap();
+        Arc::new(roots)
+    }
+
+    /// A server for a name, which speaks what is listed.
+    pub async fn server(&self, name: &str, spoken: &[&str], kind: Kind) -> u16 {
+        let key = KeyPair::generate().unwrap();
+        let leaf =
+            CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &self.issuer).unwrap();
+        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![leaf.der().clone()], key)
+            .unwrap();
+        config.alpn_protocols = spoken.iter().map(|one| one.as_bytes().to_vec()).collect();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind((LOOPBACK, 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let acceptor = acceptor.clone();
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    if kind == Kind::Closing {
+                        let service = service_fn(move |request| tell(request, kind));
+                        let mut http = hyper::server::conn::http1::Builder::new();
+                        http.keep_alive(false).serve_connection(TokioIo::new(stream), service).await.ok();
+                        return;
+                    }
+                    let service = service_fn(move |request| tell(request, kind));
+                    auto::Builder::new(TokioExecutor::new())
+                        .serve_connection_with_upgrades(TokioIo::new(stream), service)
+                        .await
+                        .ok();
+                });
+            }
+        });
+        port
+    }
+}
+
+pub fn pem(certificate: &CertificateDer<'_>) -> String {
+    use base64::Engine as _;
+    let text = base64::engine::general_purpose::STANDARD.encode(certificate);
+    format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
+}
+
+async fn tell(mut request: Request<Incoming>, kind: Kind) -> Result<Response<Full<Bytes>>, hyper::Error> {
+    if kind == Kind::Upgrade {
+        let upgrading = hyper::upgrade::on(&mut request);
+        tokio::spawn(async move {
+            let Ok(upgraded) = upgrading.await else { return };
+            let mut stream = TokioIo::new(upgraded);
+            let mut buffer = vec![0; 4096];
+            while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+                stream.write_all(&buffer[..count]).await.ok();
+            }
+        });
+        let response = Response::builder().status(101).header("connection", "upgrade");
+        return Ok(response.header("upgrade", "websocket").body(Full::default()).unwrap());
+    }
+    let (parts, body) = request.into_parts();
+    let mut text = format!("{:?} {} {}\n", parts.version, parts.method, parts.uri);
+    for (name, value) in &parts.headers {
+        text.push_str(&format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes())));
+    }
+    let body = body.collect().await?;
+    let trailers = body.trailers().cloned();
+    let bytes = body.to_bytes();
+    let beginning = String::from_utf8_lossy(&bytes[..bytes.len().min(80)]).into_owned();
+    text.push_str(&format!("body: {} {beginning}\n", bytes.len()));
+    if let Some(trailers) = trailers {
+        text.push_str(&format!("trailers: {trailers:?}\n"));
+    }
+    Ok(Response::new(Full::new(Bytes::from(text))))
+}
+
+/// The swaps of a test, which can be changed, and the strays it hears of.
+#[derive(Debug, Default)]
+pub struct Secrets {
+    pub swaps: Mutex<Vec<Swap>>,
+    pub strays: Mutex<Vec<Stray>>,
+}
+
+impl Swaps for Secrets {
+    fn current(&self) -> Arc<[Swap]> {
+        self.swaps.lock().unwrap().clone().into()
+    }
+
+    fn strayed(&self, stray: &Stray) {
+        self.strays.lock().unwrap().push(stray.clone());
+    }
+}
+
+pub const PLACEHOLDER: &str = "isle-secret-key-00112233445566778899aabbccddeeff";
+
+pub fn secret(value: &str, host: &str) -> Swap {
+    Swap {
+        placeholder: PLACEHOLDER.into(),
+        value: Zeroizing::new(value.into()),
+        hosts: vec![Pattern::parse(host).unwrap()],
+    }
+}
+
+pub fn gate(world: &World, grants: &[String], secrets: &Arc<Secrets>) -> Arc<Gate> {
+    let table = ["api.test", "other.test"].map(|name| (Name::parse(name).unwrap(), vec![LOOPBACK]));
+    let swaps: Arc<dyn Swaps> = Arc::clone(secrets) as _;
+    let gate = Gate::new(Arc::new(Resolver::new(Table::from(table)))).with_roots(world.roots());
+    let gate = gate.with_swaps(swaps);
+    for text in grants {
+        gate.grant(Grant::parse(text).unwrap());
+    }
+    Arc::new(gate)
+}
+
+/// A program's connection to a name, before any word.
+pub fn connect(gate: &Arc<Gate>, host: &str, port: u16) -> (DuplexStream, JoinHandle<Outcome>) {
+    let (near, mut far) = tokio::io::duplex(1 << 16);
+    let (gate, host) = (Arc::clone(gate), host.to_owned());
+    (near, tokio::spawn(async move { gate.serve(&host, port, &mut far).await }))
+}
+
+/// A program's TLS connection that believes what is in `trusted` only.
+pub async fn connect_tls(
+    gate: &Arc<Gate>,
+    host: &str,
+    port: u16,
+    trusted: &str,
+    spoken: &[&str],
+) -> std::io::Result<TlsStream<DuplexStream>> {
+    let mut store = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(trusted.as_bytes()) {
+        store.add(certificate.unwrap()).unwrap();
+    }
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(store)
+        .with_no_client_auth();
+    config.alpn_protocols = spoken.iter().map(|one| one.as_bytes().to_vec()).collect();
+    let name = ServerName::try_from(host.to_owned()).unwrap();
+    TlsConnector::from(Arc::new(config)).connect(name, connect(gate, host, port).0).await
+}
+
+/// A connection that believes the gate's authority.
+pub async fn inside(gate: &Arc<Gate>, host: &str, port: u16, spoken: &[&str]) -> TlsStream<DuplexStream> {
+    let trusted = gate.authority().unwrap().pem();
+    match connect_tls(gate, host, port, &trusted, spoken).await {
+        Ok(stream) => stream,
+        Err(error) => panic!("{error}; {:?}", gate.net().entries),
+    }
+}
+
+/// Says words over HTTP/1 and hears everything until the end.
+pub async fn say(gate: &Arc<Gate>, host: &str, port: u16, words: &str) -> String {
+    let mut stream = inside(gate, host, port, &["http/1.1"]).await;
+    stream.write_all(words.as_bytes()).await.unwrap();
+    let mut heard = Vec::new();
+    stream.read_to_end(&mut heard).await.ok();
+    String::from_utf8_lossy(&heard).into_owned()
+}
+
+/// A GET over HTTP/1 with fields.
+pub async fn get(gate: &Arc<Gate>, host: &str, port: u16, path: &str, fields: &str) -> String {
+    let head = format!("GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n{fields}\r\n");
+    say(gate, host, port, &head).await
+}
