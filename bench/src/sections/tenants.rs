@@ -35,6 +35,12 @@ impl Bench {
             quiet.push(call.time()?.as_secs_f64() * 1e3);
         }
         report.add(Row::new(SECTION, "warm exec, one client", "ms", &quiet));
+        let admission = queued(&daemon, "wait_seconds")? * 1e3 / queued(&daemon, "admitted")?;
+        report.add(
+            Row::single(SECTION, "its admission", "ms", admission)
+                .against("warm exec, one client", quiet.median())
+                .target(Target::AtMost(0.1)),
+        );
 
         let cores = thread::available_parallelism().map_or(2, usize::from);
         let limits = json!({ "max_running": PER_CORE * cores, "max_waiting": PER_CORE * cores });
@@ -84,6 +90,15 @@ impl Bench {
         }
         daemon.stop()
     }
+}
+
+/// What the daemon counted in front of its line.
+fn queued(daemon: &Daemon, what: &str) -> Result<f64> {
+    let text = daemon.connect()?.exchange(&request("GET", "/metrics", &[], b""))?.ok("GET /metrics")?;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let start = format!("isle_queue_{what}_total ");
+    let value = text.lines().find_map(|line| line.strip_prefix(&start)?.trim().parse().ok());
+    value.ok_or_else(|| Error::answer("GET /metrics", text.as_bytes()))
 }
 
 fn count(number: u64) -> f64 {

@@ -3,6 +3,7 @@
 //! part of it that gives way. When there is room, coming in is one short lock.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,8 @@ impl Capacity {
 #[derive(Debug)]
 pub(crate) struct Admission {
     shared: Arc<Shared>,
+    /// Nanoseconds that callers have spent here.
+    waited: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -235,7 +238,7 @@ impl Line {
 impl Admission {
     pub(crate) fn new(capacity: Capacity, weights: BTreeMap<Namespace, u32>) -> Self {
         let line = Line { capacity, weights, ..Line::default() };
-        Self { shared: Arc::new(Shared { line: Mutex::new(line) }) }
+        Self { shared: Arc::new(Shared { line: Mutex::new(line) }), waited: AtomicU64::new(0) }
     }
 
     /// What goes on in all namespaces.
@@ -259,8 +262,21 @@ impl Admission {
         self.shared.grant(turns);
     }
 
+    /// How long callers have spent here since the start, together.
+    pub(crate) fn waited(&self) -> Duration {
+        Duration::from_nanos(self.waited.load(Ordering::Relaxed))
+    }
+
     /// A place, now or when it is the caller's turn.
     pub(crate) async fn place(&self, context: &CallContext) -> Result<Place> {
+        let begun = Instant::now();
+        let place = self.find_place(context).await;
+        let spent = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.waited.fetch_add(spent, Ordering::Relaxed);
+        place
+    }
+
+    async fn find_place(&self, context: &CallContext) -> Result<Place> {
         let namespace = &context.namespace;
         let (number, mut told) = {
             let mut line = crate::lock(&self.shared.line);

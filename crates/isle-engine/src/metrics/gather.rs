@@ -85,7 +85,7 @@ impl Inner {
                 *memory.entry(origin).or_default() += sandbox.spec.limits.memory.0;
             }
         }
-        let Load { running, waiting, .. } = self.admission.load();
+        let Load { running, waiting, admitted, .. } = self.admission.load();
         let version = labels([("version", env!("CARGO_PKG_VERSION"))]);
         vec![
             gauge("isle_build_info", "The version that runs.", vec![one(version, 1.0)]),
@@ -121,6 +121,16 @@ impl Inner {
                 "isle_queue_waiting",
                 "Calls that wait for a place.",
                 vec![one(Labels::new(), size(waiting))],
+            ),
+            counter(
+                "isle_queue_admitted_total",
+                "Calls that had a place.",
+                vec![one(Labels::new(), number(admitted))],
+            ),
+            counter(
+                "isle_queue_wait_seconds_total",
+                "Time calls spent until they had a place, or had none.",
+                vec![one(Labels::new(), self.admission.waited().as_secs_f64())],
             ),
             counter(
                 "isle_events_total",

@@ -169,12 +169,12 @@ impl Job {
         sandbox.run_ends();
         inner.tell_ended(&run, &finish);
         run.publish(finish);
-        // Whoever waits for it is answered first.
-        tokio::task::yield_now().await;
         inner.runs.ended(&run);
         // The next may begin: nothing of this one is left.
         drop(turn);
         isle_fail::pass(Point::ExecTold);
+        // Whoever waits for it is answered before the rest is done.
+        tokio::task::yield_now().await;
         // A one-shot takes its files and its agent with it.
         let one_shot = guard.is_some();
         drop(guard);
