@@ -1,12 +1,14 @@
 //! What was used and denied: counts per grant, and the newest entries of a log.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use crate::denial::Denial;
 use crate::grant::GrantId;
 use crate::pace::Pace;
+use crate::totals::Totals;
 
 /// Entries of the log that are kept.
 const KEPT: usize = 256;
@@ -24,6 +26,10 @@ pub struct Count {
     pub sent: u64,
     /// Bytes to the sandbox.
     pub received: u64,
+    /// How often it was resolved and connected.
+    pub dials: u64,
+    /// How long that took, all together.
+    pub dial_time: Duration,
 }
 
 /// The counters of a grant.
@@ -33,6 +39,10 @@ pub(crate) struct Tally {
     open: AtomicU64,
     sent: AtomicU64,
     received: AtomicU64,
+    dials: AtomicU64,
+    dial_micros: AtomicU64,
+    /// Of all gates.
+    totals: Arc<Totals>,
     total_bytes: Option<u64>,
     pub(crate) pace: Option<Pace>,
 }
@@ -45,24 +55,39 @@ pub(crate) enum Direction {
 }
 
 impl Tally {
-    pub(crate) fn new(total_bytes: Option<u64>, bytes_per_second: Option<u64>) -> Self {
+    pub(crate) fn new(total_bytes: Option<u64>, bytes_per_second: Option<u64>, totals: Arc<Totals>) -> Self {
         Self {
             connections: AtomicU64::new(0),
             open: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
+            dials: AtomicU64::new(0),
+            dial_micros: AtomicU64::new(0),
+            totals,
             total_bytes,
             pace: bytes_per_second.map(Pace::new),
         }
     }
 
-    pub(crate) fn opened(&self) {
+    /// A connection is open until this is dropped, however it ends.
+    pub(crate) fn opened(&self) -> Open<'_> {
         self.connections.fetch_add(1, Ordering::Relaxed);
         self.open.fetch_add(1, Ordering::Relaxed);
+        self.totals.opened();
+        Open(self)
     }
 
-    pub(crate) fn closed(&self) {
-        self.open.fetch_sub(1, Ordering::Relaxed);
+    /// Resolving and connecting took so long.
+    pub(crate) fn dialed(&self, took: Duration) {
+        self.dials.fetch_add(1, Ordering::Relaxed);
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.dial_micros.fetch_add(micros, Ordering::Relaxed);
+        self.totals.dialed(took);
+    }
+
+    /// Something ended inside a connection that goes on.
+    pub(crate) fn ended(&self, fate: &Fate) {
+        self.totals.ended(fate);
     }
 
     /// Counts bytes before they go; `false` when the grant has not so many left.
@@ -72,6 +97,7 @@ impl Tally {
             Direction::Received => &self.received,
         };
         counter.fetch_add(bytes, Ordering::Relaxed);
+        self.totals.moved(direction, bytes);
         let count = self.count();
         self.total_bytes.is_none_or(|total| count.sent + count.received <= total)
     }
@@ -82,7 +108,20 @@ impl Tally {
             open: self.open.load(Ordering::Relaxed),
             sent: self.sent.load(Ordering::Relaxed),
             received: self.received.load(Ordering::Relaxed),
+            dials: self.dials.load(Ordering::Relaxed),
+            dial_time: Duration::from_micros(self.dial_micros.load(Ordering::Relaxed)),
         }
+    }
+}
+
+/// A connection that is open.
+#[derive(Debug)]
+pub(crate) struct Open<'t>(&'t Tally);
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.0.totals.closed();
     }
 }
 
@@ -188,7 +227,7 @@ mod tests {
 
     #[test]
     fn bytes_are_spent_until_there_are_none_left() {
-        let tally = Tally::new(Some(10), None);
+        let tally = Tally::new(Some(10), None, Arc::default());
         assert!(tally.spend(Direction::Sent, 6));
         assert!(tally.spend(Direction::Received, 4));
         assert!(!tally.spend(Direction::Sent, 1));

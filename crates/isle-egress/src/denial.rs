@@ -33,6 +33,8 @@ pub enum Reason {
     Revoked,
     /// The sandbox has as many connections open as it may have.
     TooMany,
+    /// The name is that of a sandbox, and none this one may reach.
+    NotPeer,
 }
 
 impl Reason {
@@ -53,6 +55,7 @@ impl Reason {
             Self::Exhausted => "bytes_used_up",
             Self::Revoked => "grant_ended",
             Self::TooMany => "too_many_connections",
+            Self::NotPeer => "not_a_peer",
         }
     }
 }
@@ -87,7 +90,8 @@ impl Denial {
             | Reason::NotHttp
             | Reason::WrongHostHeader
             | Reason::RequestNotGranted
-            | Reason::TooMany => None,
+            | Reason::TooMany
+            | Reason::NotPeer => None,
         };
         Self { target, reason, rule: None, detail: None, wanted }
     }
@@ -134,6 +138,7 @@ impl Denial {
             Reason::Exhausted => "ask for a new grant".into(),
             Reason::Revoked => format!("ask for a grant of {target} again"),
             Reason::TooMany => "close connections that are no longer needed".into(),
+            Reason::NotPeer => "the operator lets sandboxes of one family reach each other, with `peer_ports` of their spawn policy".into(),
         }
     }
 
@@ -159,6 +164,7 @@ impl Denial {
             Reason::Exhausted => format!("the bytes granted for {target} are used up"),
             Reason::Revoked => format!("the grant for {target} has ended"),
             Reason::TooMany => format!("no more connections, {target} included: too many are open"),
+            Reason::NotPeer => format!("{target} is no sandbox that this one may reach"),
         };
         if let Some(detail) = &self.detail {
             text.push_str(&format!(" ({detail})"));

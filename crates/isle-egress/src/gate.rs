@@ -26,6 +26,7 @@ use crate::relay::{Moved, Stopped, relay};
 use crate::resolve::Resolver;
 use crate::roots::Roots;
 use crate::swap::{Swaps, placeholders_in, tell_strays};
+use crate::totals::Totals;
 
 /// Connections one sandbox may have open.
 const MOST_OPEN: usize = 1024;
@@ -60,6 +61,7 @@ pub struct Gate {
     roots: Arc<Roots>,
     swaps: Option<Arc<dyn Swaps>>,
     authority: OnceLock<Arc<Authority>>,
+    totals: Arc<Totals>,
     state: Arc<Mutex<State>>,
     changed: watch::Sender<()>,
 }
@@ -87,6 +89,7 @@ impl Gate {
             roots: Arc::default(),
             swaps: None,
             authority: OnceLock::new(),
+            totals: Arc::default(),
             state: Arc::default(),
             changed: watch::Sender::new(()),
         }
@@ -126,6 +129,12 @@ impl Gate {
             || self.state().policy.opens_tls(Instant::now())
     }
 
+    /// Counted together with others.
+    #[must_use]
+    pub fn counted_in(self, totals: Arc<Totals>) -> Self {
+        Self { totals, ..self }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         locked(&self.state)
     }
@@ -135,7 +144,8 @@ impl Gate {
         let mut state = self.state();
         state.last_id += 1;
         let id = state.last_id;
-        let tally = Tally::new(grant.limits.total_bytes, grant.limits.bytes_per_second);
+        let totals = Arc::clone(&self.totals);
+        let tally = Tally::new(grant.limits.total_bytes, grant.limits.bytes_per_second, totals);
         state.tallies.insert(id, Arc::new(tally));
         state.policy.add(id, grant, Instant::now());
         drop(state);
@@ -196,7 +206,8 @@ impl Gate {
         self.changed.subscribe()
     }
 
-    fn note(&self, target: String, grant: Option<GrantId>, took: Duration, fate: Fate) {
+    pub(crate) fn note(&self, target: String, grant: Option<GrantId>, took: Duration, fate: Fate) {
+        self.totals.ended(&fate);
         self.state().net.add(target, grant, took, fate);
     }
 
@@ -278,6 +289,7 @@ impl Gate {
         if granted.protocol == Protocol::Tls && (granted.limited || self.swaps_for(&target.host)) {
             return self.conduct_open(target, granted, inside, first, tally, moved).await.into();
         }
+        let dialing = Instant::now();
         let dialed = tokio::select! {
             dialed = self.dial(target) => dialed,
             () = self.ended(target, granted, false) => Err(Undialed::Denied(Denial::of(target, Reason::Revoked))),
@@ -294,12 +306,13 @@ impl Gate {
                 return Ended { outcome: Outcome::Failed(error.to_string()), last_word };
             }
         };
-        tally.opened();
+        tally.dialed(dialing.elapsed());
+        let open = tally.opened();
         let ended = tokio::select! {
             ended = relay(inside, outside, &first, &tally, moved) => Some(ended),
             () = self.ended(target, granted, false) => None,
         };
-        tally.closed();
+        drop(open);
         let outcome = match ended {
             Some(Ok(())) => Outcome::Closed,
             Some(Err(Stopped::Broken(error))) => Outcome::Failed(error.to_string()),
@@ -338,7 +351,7 @@ impl Gate {
             roots: Arc::clone(&self.roots),
             meter: Arc::clone(&meter),
         };
-        tally.opened();
+        let open = tally.opened();
         // Boxed: most connections are not opened and need no room for it.
         let serving = Box::pin(open::serve(inside, first, &authority, outside, self.swaps.clone()));
         let outcome = tokio::select! {
@@ -352,7 +365,7 @@ impl Gate {
             outcome = serving => outcome,
             () = self.ended(target, granted, true) => Outcome::Denied(Denial::of(target, Reason::Revoked)),
         };
-        tally.closed();
+        drop(open);
         *moved = meter.moved();
         outcome
     }

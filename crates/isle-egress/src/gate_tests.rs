@@ -67,7 +67,12 @@ async fn what_is_granted_goes_through_and_is_counted() {
     let (heard, outcome) = say(&gate, "API.test.", port, &words).await;
     assert_eq!((heard, outcome), (words, Outcome::Closed));
     let (_, _, count, _) = gate.grants().remove(0);
-    assert_eq!(count, Count { connections: 1, open: 0, sent: 300_000, received: 300_000 });
+    let Count { dial_time, .. } = count;
+    assert_eq!(
+        count,
+        Count { connections: 1, open: 0, sent: 300_000, received: 300_000, dials: 1, dial_time }
+    );
+    assert!(!dial_time.is_zero());
     assert_eq!(gate.net().entries[0].fate, Fate::Closed { sent: 300_000, received: 300_000 });
     let (_, outcome) = say(&gate, "127.0.0.1", port, b"x").await;
     assert_eq!(outcome, Outcome::Closed);

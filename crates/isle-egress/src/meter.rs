@@ -18,7 +18,7 @@ use crate::relay::Moved;
 /// What the connections of one program moved.
 #[derive(Debug)]
 pub(crate) struct Meter {
-    tally: Arc<Tally>,
+    pub(crate) tally: Arc<Tally>,
     sent: AtomicU64,
     received: AtomicU64,
     exhausted: Notify,

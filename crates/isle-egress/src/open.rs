@@ -182,6 +182,7 @@ impl Conversation {
             Ok(response) => response,
             Err(Refusal::Denied(denial)) => {
                 let (target, fate) = (denial.target.clone(), Fate::Denied(denial.clone()));
+                self.outside.meter.tally.ended(&fate);
                 locked(&self.outside.state).net.add(target, None, began.elapsed(), fate);
                 told(StatusCode::FORBIDDEN, denial.http_body(), Some(denial.reason))
             }

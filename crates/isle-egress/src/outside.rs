@@ -108,7 +108,10 @@ impl Outside {
         let port = self.target.port;
         let opened =
             |address: IpAddr| locked(&self.state).policy.opens_address(address, port, Instant::now());
-        dial(&self.target, &self.resolver, opened).await
+        let began = Instant::now();
+        let stream = dial(&self.target, &self.resolver, opened).await?;
+        self.meter.tally.dialed(began.elapsed());
+        Ok(stream)
     }
 
     /// What went wrong, with a certificate or otherwise.

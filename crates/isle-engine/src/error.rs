@@ -86,6 +86,7 @@ codes! {
     LimitReached "LIMIT_REACHED" 429 true "A limit on processes, memory or sandboxes was reached.";
     Busy "BUSY" 429 true "Too much is going on; the call was not started.";
     Cancelled "CANCELLED" 499 false "The caller cancelled the call.";
+    NothingListens "NOTHING_LISTENS" 502 true "Nothing listens on that port of the sandbox, or what listens gave no answer.";
     BackendUnavailable "BACKEND_UNAVAILABLE" 503 false "This host cannot offer the tier that was asked for.";
     DaemonUnavailable "DAEMON_UNAVAILABLE" 503 true "The daemon does not run or does not answer.";
     VersionMismatch "VERSION_MISMATCH" 409 false "Client and daemon are of different versions.";

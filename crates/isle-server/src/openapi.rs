@@ -262,6 +262,16 @@ fn fixed_paths() -> Map<String, Value> {
             "parameters": [sandbox],
             "requestBody": {"required": true, "content": {"application/json": {"schema": {"type": "object"}}}},
             "responses": {"200": events, "default": error}}},
+        "/v1/sandboxes/{sandbox}/ports/{port}/{below}": {"get": {"operationId": "reach_port",
+            "summary": "A port of a sandbox, by a reverse proxy",
+            "description": "Any method; the path below the port, the query and the body are passed on as they are, and so are WebSockets and other upgrades. The token is not.",
+            "parameters": [
+                sandbox.clone(),
+                {"name": "port", "in": "path", "required": true, "schema": {"type": "integer", "minimum": 1, "maximum": 65535}},
+                {"name": "below", "in": "path", "required": true, "schema": {"type": "string"},
+                    "description": "The path for the program in the sandbox, of any number of parts; may be empty."}],
+            "responses": {"200": {"description": "What the program answers.", "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}},
+                "default": error}}},
         "/v1/runs/{run_id}/events": {"get": {"operationId": "follow_run", "summary": "Follow a run",
             "parameters": [
                 {"name": "run_id", "in": "path", "required": true, "schema": {"type": "string"}},

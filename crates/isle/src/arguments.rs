@@ -265,7 +265,7 @@ pub(crate) struct CommandArguments {
     /// Limit each process of it: cpu=10s, memory=64M, file_size=10M, open_files=64, processes=20
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) limit: Vec<String>,
-    /// Let it reach a host while it runs, such as example.com:443
+    /// Let it reach a host while it runs, such as example.com:443, or what pip, npm, apt or cargo use here
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) allow: Vec<String>,
     /// If the sandbox has to be made: settings under a name of the configuration
@@ -442,6 +442,9 @@ pub(crate) struct InstallArguments {
     /// Take addresses as packages too
     #[arg(long)]
     pub(crate) allow_urls: bool,
+    /// Let it reach what a client uses on this host (pip, npm, apt), or a host
+    #[arg(long, value_name = "CLIENT|HOST")]
+    pub(crate) allow: Vec<String>,
     /// Give up after this time; 120s when left out
     #[arg(long, value_name = "DURATION")]
     pub(crate) timeout: Option<String>,

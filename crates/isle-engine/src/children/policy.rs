@@ -35,6 +35,8 @@ pub struct SpawnPolicy {
     pub child_can_spawn: bool,
     /// Whether it gets the control socket and `isle-ctl`.
     pub inject_ctl: bool,
+    /// Ports on which it, its children and grandchildren reach each other by name; none unless it is said.
+    pub peer_ports: Vec<u16>,
 }
 
 impl Default for SpawnPolicy {
@@ -50,6 +52,7 @@ impl Default for SpawnPolicy {
             child_ttl: Span::seconds(300),
             child_can_spawn: false,
             inject_ctl: true,
+            peer_ports: Vec::new(),
         }
     }
 }

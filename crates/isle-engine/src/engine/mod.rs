@@ -85,6 +85,8 @@ pub(crate) struct Inner {
     pub(crate) children: Children,
     /// How names become addresses.
     pub(crate) resolver: Arc<isle_egress::Resolver>,
+    /// What went through the gates of all sandboxes.
+    pub(crate) traffic: Arc<isle_egress::Totals>,
     /// Ports of sandboxes on this host.
     pub(crate) forwards: Forwards,
     /// Everything that goes on in the background; stopping waits for it.
@@ -141,6 +143,7 @@ impl Engine {
             sweeper: Sweeper::default(),
             children: Children::default(),
             resolver,
+            traffic: Arc::default(),
             forwards: Forwards::default(),
             tasks: TaskTracker::new(),
             started: std::time::Instant::now(),

@@ -14,7 +14,6 @@ use crate::agent::ExecSignal;
 use crate::context::CallContext;
 use crate::error::{Code, Error, Result};
 use crate::journal::Audit;
-use crate::network::asked_grants;
 use crate::ops::shapes::RunResult;
 use crate::run::{
     Asked, CodeSource, Input, Patience, Place, Plan, Program, RunKind, SESSION_DEPTH, finished,
@@ -103,17 +102,20 @@ impl Inner {
         context: &CallContext,
         request: OpenExec,
     ) -> Result<Session> {
+        let asked = self.asked(context, &request.allow, None).await?;
+        let mut env = request.env;
+        asked.dress(&mut env);
         let (signals, from_caller) = mpsc::channel(SESSION_DEPTH);
         let (to_caller, events) = mpsc::channel(SESSION_DEPTH);
         let plan = Plan {
             kind: RunKind::Session,
             job: None,
             lock: request.lock,
-            allow: asked_grants(context, &request.allow)?,
+            allow: asked.grants,
             place: place(request.target, request.allow_downgrade, request.profile),
             program: program(request.command),
             cwd: request.cwd,
-            env: request.env,
+            env,
             user: request.user,
             timeout: request.timeout,
             limits: request.limits,

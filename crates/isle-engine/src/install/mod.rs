@@ -10,9 +10,11 @@ use isle_wire::GuestUser;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::backend::Tier;
 use crate::context::CallContext;
 use crate::engine::Inner;
 use crate::error::{Code, Error, Result};
+use crate::network::{GrantSet, Granting};
 use crate::ops::shapes::RunState;
 use crate::run::{
     Input, Language, OnCancel, Patience, Place, Plan, Program, Run, RunKind, RunLimits, Runner,
@@ -56,6 +58,16 @@ impl Manager {
             Self::Npm => "npm",
             Self::Apt => "apt",
             Self::Apk => "apk",
+        }
+    }
+
+    /// What it uses, as a set of grants.
+    pub(crate) fn set(self) -> Option<GrantSet> {
+        match self {
+            Self::Pip => Some(GrantSet::Pip),
+            Self::Npm => Some(GrantSet::Npm),
+            Self::Apt => Some(GrantSet::Apt),
+            Self::Apk => None,
         }
     }
 
@@ -171,6 +183,8 @@ pub(crate) struct Chosen {
     packages: Vec<Package>,
     index: Option<String>,
     timeout: Option<Span>,
+    /// What the operator lets this installation reach.
+    pub(crate) granting: Granting,
 }
 
 impl Wanted {
@@ -239,7 +253,13 @@ impl Wanted {
                 .next("leave it out"));
         }
         let packages = self.read(manager)?;
-        Ok(Chosen { manager, packages, index: self.index.clone(), timeout: self.timeout })
+        Ok(Chosen {
+            manager,
+            packages,
+            index: self.index.clone(),
+            timeout: self.timeout,
+            granting: Granting::default(),
+        })
     }
 
     /// With the manager that was named, for an image.
@@ -297,6 +317,12 @@ impl Inner {
         if let (Some(variable), Some(index)) = (manager.index_variable(), &chosen.index) {
             env.push((variable.to_owned(), index.clone()));
         }
+        let granting = self.install_network(context, &place, chosen).await;
+        for (name, value) in &granting.env {
+            if !known.contains_key(name) && !env.iter().any(|(set, _)| set == name) {
+                env.push((name.clone(), value.clone()));
+            }
+        }
         let names: Vec<String> = chosen.packages.iter().map(Package::to_string).collect();
         let plan = Plan {
             kind: RunKind::Install,
@@ -317,9 +343,37 @@ impl Inner {
             patience: Patience::GoOn,
             job: None,
             lock: false,
-            allow: Vec::new(),
+            allow: granting.grants,
         };
         self.start_run(context, plan).await
+    }
+
+    /// What an installation may reach: what the operator said with it, or what the configuration lets every
+    /// installation reach. A child has no network of its own, so it installs from files.
+    async fn install_network(&self, context: &CallContext, place: &Place, chosen: &Chosen) -> Granting {
+        let set = chosen.manager.set().filter(|set| self.config.network.install.contains(set));
+        let (Some(set), true) = (set, chosen.granting.grants.is_empty()) else {
+            return chosen.granting.clone();
+        };
+        let of = |sandbox: &Sandbox| sandbox.child_of().is_none() && sandbox.spec.tier != Tier::Process;
+        let has_gate = match place {
+            Place::Exactly { sandbox } => of(sandbox),
+            Place::Named { name, .. } => {
+                self.fleet.get(&context.address(name)).is_some_and(|sandbox| of(&sandbox))
+            }
+            Place::OneShot { settings, .. } => {
+                settings.spec(&self.current(), None).is_ok_and(|spec| spec.tier != Tier::Process)
+            }
+            Place::Held { .. } => false,
+        };
+        if !has_gate {
+            return Granting::default();
+        }
+        // Without it the installer itself says what is missing.
+        self.granted_set(set).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, set = set.as_str(), "an installation has no network");
+            Granting::default()
+        })
     }
 
     /// Installs what a piece of code needs before it runs. That it failed is told apart from a failure of
@@ -381,7 +435,7 @@ pub(crate) fn hint(manager: Manager, said: &str) -> Option<String> {
     }
     UNREACHED.iter().any(|sign| said.contains(sign)).then(|| {
         format!(
-            "a sandbox has no network: copy the package file in with `isle cp` and give {} its path, such as ./package{}",
+            "a sandbox has no network until it is granted: `isle install --allow {0}` lets it through what {0} uses on this host; or copy the package file in with `isle cp` and give {0} its path, such as ./package{1}",
             manager.as_str(),
             manager.endings().first().copied().unwrap_or_default()
         )

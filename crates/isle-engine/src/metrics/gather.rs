@@ -9,7 +9,7 @@ use crate::engine::Inner;
 use crate::queue::Load;
 use crate::sandbox::SandboxState;
 
-type Labels = BTreeMap<&'static str, String>;
+pub(super) type Labels = BTreeMap<&'static str, String>;
 
 impl Origin {
     fn labels(self) -> Labels {
@@ -27,11 +27,11 @@ fn with(mut labels: Labels, name: &'static str, value: &str) -> Labels {
     labels
 }
 
-fn labels<const COUNT: usize>(pairs: [(&'static str, &str); COUNT]) -> Labels {
+pub(super) fn labels<const COUNT: usize>(pairs: [(&'static str, &str); COUNT]) -> Labels {
     pairs.into_iter().map(|(name, value)| (name, value.to_owned())).collect()
 }
 
-fn one(labels: Labels, value: f64) -> Sample {
+pub(super) fn one(labels: Labels, value: f64) -> Sample {
     Sample { labels, value, count: None, buckets: Vec::new() }
 }
 
@@ -45,7 +45,7 @@ fn times(origin: Origin, histogram: &Histogram) -> Sample {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts and bytes are far below what a float counts exactly")]
-fn number(value: u64) -> f64 {
+pub(super) fn number(value: u64) -> f64 {
     value as f64
 }
 
@@ -53,15 +53,15 @@ fn size(value: usize) -> f64 {
     number(u64::try_from(value).unwrap_or(u64::MAX))
 }
 
-fn counter(name: &'static str, help: &'static str, samples: Vec<Sample>) -> Metric {
+pub(super) fn counter(name: &'static str, help: &'static str, samples: Vec<Sample>) -> Metric {
     Metric { name, kind: MetricType::Counter, help, samples }
 }
 
-fn gauge(name: &'static str, help: &'static str, samples: Vec<Sample>) -> Metric {
+pub(super) fn gauge(name: &'static str, help: &'static str, samples: Vec<Sample>) -> Metric {
     Metric { name, kind: MetricType::Gauge, help, samples }
 }
 
-fn histogram(name: &'static str, help: &'static str, samples: Vec<Sample>) -> Metric {
+pub(super) fn histogram(name: &'static str, help: &'static str, samples: Vec<Sample>) -> Metric {
     Metric { name, kind: MetricType::Histogram, help, samples }
 }
 
@@ -70,6 +70,8 @@ impl Inner {
     pub(crate) fn metrics_now(&self) -> Vec<Metric> {
         let mut all = self.present();
         all.extend(self.counted());
+        all.extend(self.gates());
+        all.extend(self.ports());
         all.extend(process());
         all
     }

@@ -3,6 +3,7 @@
 
 mod gather;
 mod histogram;
+mod network;
 mod process;
 mod text;
 

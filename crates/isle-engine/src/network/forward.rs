@@ -3,14 +3,14 @@
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+
+use super::reach::{Place, PortCount, PortCounts, PortStream};
 
 use crate::context::CallContext;
 use crate::engine::Inner;
@@ -19,8 +19,6 @@ use crate::journal::Audit;
 use crate::sandbox::Sandbox;
 use crate::values::{Address, SandboxId};
 
-/// Connections one port may have open.
-const MOST_OPEN: usize = 256;
 /// Ports one sandbox may have on the host.
 const MOST_PORTS: usize = 64;
 /// How often it is tried whether something listens.
@@ -33,17 +31,14 @@ pub(crate) struct Forward {
     pub(crate) port: u16,
     pub(crate) host_port: u16,
     incarnation: SandboxId,
-    connections: AtomicU64,
-    refused: AtomicU64,
-    places: Arc<Semaphore>,
+    counts: Arc<PortCounts>,
     ended: CancellationToken,
 }
 
 impl Forward {
-    /// Connections so far, those open now, and those that found nobody.
-    pub(crate) fn counts(&self) -> (u64, usize, u64) {
-        let open = MOST_OPEN.saturating_sub(self.places.available_permits());
-        (self.connections.load(Ordering::Relaxed), open, self.refused.load(Ordering::Relaxed))
+    /// What went over it.
+    pub(crate) fn count(&self) -> PortCount {
+        self.counts.now()
     }
 }
 
@@ -51,6 +46,12 @@ impl Forward {
 #[derive(Debug, Default)]
 pub(crate) struct Forwards {
     known: Mutex<HashMap<u16, Arc<Forward>>>,
+    /// All ports there ever were here, together.
+    pub(crate) exposed: Arc<PortCounts>,
+    /// All that went through the HTTP door.
+    pub(crate) proxied: Arc<PortCounts>,
+    /// All that went from sandbox to sandbox.
+    pub(crate) peers: Arc<PortCounts>,
 }
 
 impl Forwards {
@@ -106,17 +107,16 @@ impl Inner {
             port,
             host_port,
             incarnation: sandbox.id.clone(),
-            connections: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            places: Arc::new(Semaphore::new(MOST_OPEN)),
+            counts: Arc::default(),
             ended: self.halted.child_token(),
         });
         let detail = json!({ "port": port, "host_port": host_port });
         self.journal.audit(&Audit::files(context, "expose", sandbox, detail))?;
         crate::lock(&self.forwards.known).insert(host_port, Arc::clone(&forward));
         let (inner, sandbox, serving) = (Arc::downgrade(self), Arc::clone(sandbox), Arc::clone(&forward));
+        let all = Arc::clone(&self.forwards.exposed);
         tokio::spawn(async move {
-            serve(listener, &sandbox, &serving).await;
+            serve(listener, &sandbox, &serving, &all).await;
             if let Some(inner) = inner.upgrade() {
                 let mut known = crate::lock(&inner.forwards.known);
                 if known.get(&serving.host_port).is_some_and(|one| Arc::ptr_eq(one, &serving)) {
@@ -187,7 +187,7 @@ impl Inner {
 }
 
 /// Serves a port until it is taken back or its sandbox ends.
-async fn serve(listener: TcpListener, sandbox: &Sandbox, forward: &Arc<Forward>) {
+async fn serve(listener: TcpListener, sandbox: &Arc<Sandbox>, forward: &Arc<Forward>, all: &Arc<PortCounts>) {
     let gone = async {
         match sandbox.agent() {
             Ok(agent) => agent.closed().await,
@@ -207,25 +207,18 @@ async fn serve(listener: TcpListener, sandbox: &Sandbox, forward: &Arc<Forward>)
             tokio::time::sleep(LOOK).await;
             continue;
         };
-        let (Ok(place), Ok(agent)) = (Arc::clone(&forward.places).try_acquire_owned(), sandbox.agent())
-        else {
-            forward.refused.fetch_add(1, Ordering::Relaxed);
-            continue;
-        };
-        let (agent, forward) = (agent.clone(), Arc::clone(forward));
+        // One too many is turned away by being dropped.
+        let Some(place) = Place::take(&forward.counts, all) else { continue };
+        let (sandbox, port) = (Arc::clone(sandbox), forward.port);
         connections.spawn(async move {
-            forward.connections.fetch_add(1, Ordering::Relaxed);
-            if let Ok(Some(stream)) = agent.dial(forward.port).await {
+            if let Ok(Some(stream)) = place.dial(&sandbox, port).await {
                 carry(socket, stream).await;
-            } else {
-                forward.refused.fetch_add(1, Ordering::Relaxed);
             }
-            drop(place);
         });
     }
 }
 
-async fn carry(mut socket: TcpStream, mut stream: isle_wire::Stream) {
+async fn carry(mut socket: TcpStream, mut stream: PortStream) {
     socket.set_nodelay(true).ok();
     tokio::io::copy_bidirectional_with_sizes(&mut socket, &mut stream, 64 * 1024, 64 * 1024).await.ok();
 }

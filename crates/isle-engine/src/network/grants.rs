@@ -8,6 +8,7 @@ use isle_fail::Point;
 use isle_store::wall_clock_ms;
 use serde_json::json;
 
+use super::peers::Peering;
 use super::{MOST_GRANTS, Source, StoredGrant, serve};
 use crate::backend::Tier;
 use crate::context::CallContext;
@@ -61,7 +62,9 @@ impl Inner {
 
     /// Opens the gate of a sandbox that was granted something before anybody used it.
     pub(crate) async fn open_granted_gate(self: &Arc<Self>, sandbox: &Arc<Sandbox>) {
-        let granted = !self.config.network.allow.is_empty() || !sandbox.network.stored().is_empty();
+        let granted = !self.config.network.allow.is_empty()
+            || !sandbox.network.stored().is_empty()
+            || !self.peer_ports(sandbox).is_empty();
         if !granted || sandbox.spec.tier == Tier::Process {
             return;
         }
@@ -91,19 +94,24 @@ impl Inner {
         let mut attached = sandbox.network.attached.lock().await;
         if !*attached {
             let teller = self.teller(sandbox);
-            serve::attach(agent, Arc::clone(gate), self.halted.clone(), teller).await.map_err(|why| {
-                Error::new(Code::SandboxFailed, format!("the network of the sandbox cannot be served: {why}"))
+            let peering = Peering::of(self, sandbox);
+            serve::attach(agent, Arc::clone(gate), self.halted.clone(), teller, peering).await.map_err(
+                |why| {
+                    Error::new(
+                        Code::SandboxFailed,
+                        format!("the network of the sandbox cannot be served: {why}"),
+                    )
                     .next("`isle reset` makes the sandbox anew; /workspace stays")
-            })?;
+                },
+            )?;
             *attached = true;
         }
         Ok(gate)
     }
 
-    /// Grants something for as long as a run goes on.
+    /// Grants something for as long as a run goes on. Who may ask for it was decided when it was read.
     pub(crate) async fn grant_for_run(
         self: &Arc<Self>,
-        context: &CallContext,
         sandbox: &Arc<Sandbox>,
         grants: &[Grant],
     ) -> Result<Option<RunGrants>> {
@@ -111,7 +119,6 @@ impl Inner {
             return Ok(None);
         }
         sandbox.refuse_child("network of its own")?;
-        context.operator_only("granting network")?;
         let gate = Arc::clone(self.open_gate(sandbox).await?);
         let ids: Vec<GrantId> = grants.iter().map(|grant| gate.grant(grant.clone())).collect();
         crate::lock(&sandbox.network.sources).extend(ids.iter().map(|&id| (id, Source::Run)));

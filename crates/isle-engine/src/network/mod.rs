@@ -4,7 +4,10 @@
 
 mod forward;
 mod grants;
+mod peers;
+mod reach;
 mod serve;
+mod sets;
 mod trust;
 
 use std::collections::BTreeMap;
@@ -23,6 +26,11 @@ use crate::sandbox::Sandbox;
 
 pub(crate) use forward::{Forward, Forwards};
 pub(crate) use grants::{InForce, RunGrants};
+pub(crate) use peers::peer_name;
+pub use reach::PortStream;
+pub(crate) use reach::{PortCount, PortCounts, Proxied};
+pub use sets::GrantSet;
+pub(crate) use sets::Granting;
 
 /// Most grants one sandbox may have.
 const MOST_GRANTS: usize = 256;
@@ -36,11 +44,18 @@ pub struct NetworkConfig {
     pub hosts: Table,
     /// Whom the gate believes where it opens encryption.
     pub roots: Arc<Roots>,
+    /// Clients whose packages anybody may install, over the network that takes.
+    pub install: Vec<GrantSet>,
 }
 
 impl NetworkConfig {
     /// Reads it from settings.
-    pub fn new(allow: &[String], hosts: &BTreeMap<String, String>, ca_files: &[String]) -> Result<Self> {
+    pub fn new(
+        allow: &[String],
+        hosts: &BTreeMap<String, String>,
+        ca_files: &[String],
+        install: &[String],
+    ) -> Result<Self> {
         let invalid = |error: Error| Error { code: Code::ConfigInvalid, ..error };
         let mut table = Table::new();
         for (name, address) in hosts {
@@ -53,8 +68,21 @@ impl NetworkConfig {
                 address.parse().map_err(|_| refuse(format!("{address:?} is not an address")))?;
             table.entry(name).or_default().push(address);
         }
-        let roots = Arc::new(read_roots(ca_files)?);
-        Ok(Self { allow: parse_grants(allow).map_err(invalid)?, hosts: table, roots })
+        let install = install.iter().map(|text| {
+            GrantSet::named(text).filter(|set| *set != GrantSet::Cargo).ok_or_else(|| {
+                Error::new(
+                    Code::ConfigInvalid,
+                    format!("network_install: {text:?} installs no packages here"),
+                )
+                .next("choose from pip, npm and apt")
+            })
+        });
+        Ok(Self {
+            allow: parse_grants(allow).map_err(invalid)?,
+            hosts: table,
+            roots: Arc::new(read_roots(ca_files)?),
+            install: install.collect::<Result<_>>()?,
+        })
     }
 }
 
@@ -72,17 +100,14 @@ fn read_roots(files: &[String]) -> Result<Roots> {
     Ok(roots)
 }
 
-/// Reads the grants a caller asks for. Giving them is the operator's: neither a tenant nor a model gives
-/// itself what it may reach.
-pub(crate) fn asked_grants<T: AsRef<str>>(context: &CallContext, texts: &[T]) -> Result<Vec<Grant>> {
-    if !texts.is_empty() {
-        context.operator_only("granting network")?;
-        if context.door == Door::Mcp {
-            return Err(Error::new(Code::Forbidden, "a model does not grant itself what it may reach")
-                .next("ask the person you work for to run `isle allow SANDBOX HOST:PORT`"));
-        }
+/// Granting is the operator's: neither a tenant nor a model gives itself what it may reach.
+pub(crate) fn may_grant(context: &CallContext) -> Result<()> {
+    context.operator_only("granting network")?;
+    if context.door == Door::Mcp {
+        return Err(Error::new(Code::Forbidden, "a model does not grant itself what it may reach")
+            .next("ask the person you work for to run `isle allow SANDBOX HOST:PORT`"));
     }
-    parse_grants(texts)
+    Ok(())
 }
 
 /// Reads grants as they are written.
@@ -138,6 +163,10 @@ pub(crate) struct SandboxNetwork {
     authority: Mutex<Option<String>>,
     /// Whether programs inside believe it; held while that is being seen to.
     trusted: tokio::sync::Mutex<bool>,
+    /// What went to its ports through the HTTP door.
+    pub(crate) proxied: Proxied,
+    /// What went to its ports from others of its family.
+    pub(crate) peers: Arc<PortCounts>,
 }
 
 impl Source {

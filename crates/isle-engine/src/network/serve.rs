@@ -14,6 +14,7 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
+use super::peers::Peering;
 use crate::agent::AgentClient;
 
 /// How long an agent may take to serve a gate.
@@ -33,6 +34,7 @@ pub(super) async fn attach(
     gate: Arc<Gate>,
     halted: CancellationToken,
     teller: Teller,
+    peering: Peering,
 ) -> Result<(), String> {
     let opening = async {
         let mut stream = agent.open().await.map_err(|error| error.message)?;
@@ -48,7 +50,7 @@ pub(super) async fn attach(
     let agent = agent.clone();
     tokio::spawn(async move {
         let served = tokio::select! {
-            served = serve(stream, agent, gate, teller) => served,
+            served = serve(stream, agent, gate, teller, peering) => served,
             () = halted.cancelled() => Ok(()),
         };
         if let Err(error) = served {
@@ -91,7 +93,9 @@ async fn serve(
     agent: AgentClient,
     gate: Arc<Gate>,
     teller: Teller,
+    peering: Peering,
 ) -> Result<(), FrameError> {
+    let peering = Arc::new(peering);
     let told = Arc::new(Told { teller, known: Mutex::default() });
     let (mut from_agent, mut to_agent) = tokio::io::split(stream);
     let (answers, mut outgoing) = mpsc::channel::<GateAnswer>(DEPTH);
@@ -102,8 +106,11 @@ async fn serve(
         while let Some(event) = next(&mut from_agent).await? {
             match event {
                 GateEvent::Lookup(lookup) => {
-                    let ports = match gate.look_up(&lookup.name) {
-                        Ok((_, ports)) => ports,
+                    let found = peering
+                        .look_up(&gate, &lookup.name)
+                        .unwrap_or_else(|| gate.look_up(&lookup.name).map(|(_, ports)| ports));
+                    let ports = match found {
+                        Ok(ports) => ports,
                         Err(denial) => {
                             told.tell(&denial);
                             Vec::new()
@@ -118,10 +125,10 @@ async fn serve(
                     let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
                     while connections.try_join_next().is_some() {}
                     let (agent, gate, answers) = (agent.clone(), Arc::clone(&gate), answers.clone());
-                    let told = Arc::clone(&told);
+                    let (told, peering) = (Arc::clone(&told), Arc::clone(&peering));
                     connections.spawn(async move {
                         let before = gate.sequence();
-                        if let Some(denial) = conduct(agent, &gate, opened, &answers).await {
+                        if let Some(denial) = conduct(agent, &gate, &peering, opened, &answers).await {
                             told.tell(&denial);
                         }
                         // Requests inside a connection are denied one by one. What others were denied
@@ -150,6 +157,7 @@ async fn serve(
 async fn conduct(
     agent: AgentClient,
     gate: &Gate,
+    peering: &Peering,
     opened: GateOpened,
     answers: &mpsc::Sender<GateAnswer>,
 ) -> Option<Denial> {
@@ -158,7 +166,11 @@ async fn conduct(
     if write_message(&mut stream, &Request::Take(TakeRequest { connection })).await.is_err() {
         return None;
     }
-    let denial = match gate.serve(&host, port, &mut stream).await {
+    let outcome = match peering.serve(gate, &host, port, &mut stream).await {
+        Some(outcome) => outcome,
+        None => gate.serve(&host, port, &mut stream).await,
+    };
+    let denial = match outcome {
         Outcome::Closed => return None,
         Outcome::Denied(denial) => Some(denial),
         Outcome::Failed(_) => None,

@@ -76,7 +76,9 @@ impl Places {
 impl Inner {
     /// A gate for a sandbox, which answers in the name it had before.
     pub(super) fn new_gate(&self, sandbox: &Sandbox) -> Gate {
-        let gate = Gate::new(Arc::clone(&self.resolver)).with_roots(Arc::clone(&self.config.network.roots));
+        let gate = Gate::new(Arc::clone(&self.resolver))
+            .with_roots(Arc::clone(&self.config.network.roots))
+            .counted_in(Arc::clone(&self.traffic));
         match sandbox.network.authority().map(|kept| Authority::restore(&kept)) {
             Some(Ok(authority)) => gate.with_authority(Arc::new(authority)),
             Some(Err(error)) => {

@@ -9,7 +9,6 @@ use crate::backend::{Containment, Limits, Tier};
 use crate::context::CallContext;
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::network::asked_grants;
 use crate::sandbox::Settings;
 use crate::values::{ByteSize, SandboxName, Term};
 
@@ -67,7 +66,7 @@ impl Operation for Create {
     const EFFECT: Effect = Effect::Idempotent;
 
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
-        let allow = asked_grants(&context, &input.allow)?;
+        let allow = engine.inner.asked(&context, &input.allow, None).await?.grants;
         let settings = Settings {
             tier: input.tier,
             image: input.image,

@@ -55,6 +55,9 @@ pub(super) struct Input {
     username: Option<String>,
     timeout: Option<Span>,
     user: Option<User>,
+    /// What git may reach: "git" for the host of the URL, or hosts. The operator's.
+    #[serde(default)]
+    allow: Vec<String>,
 }
 
 impl std::fmt::Debug for Input {
@@ -105,6 +108,7 @@ impl Operation for GitClone {
         check_word("branch", input.branch.as_deref())?;
         check_word("username", input.username.as_deref())?;
         let credential = credential(&url, input.token.as_deref(), input.username.as_deref())?;
+        let allow = inner.asked(&context, &input.allow, Some(&input.url)).await?.grants;
         let path = match input.path {
             Some(path) => path,
             None => url.name()?.parse()?,
@@ -151,7 +155,7 @@ impl Operation for GitClone {
             timeout: input.timeout,
             limits: None,
             lock: None,
-            allow: Vec::new(),
+            allow,
             // Until it ends: its answer is read here.
             wait: Some(inner.config.max_timeout),
             output_limit: None,
@@ -289,7 +293,7 @@ fn failed(run: &RunResult, token: Option<&str>) -> Error {
         }
         _ if words.contains("Could not resolve host") || words.contains("unable to access") => {
             Error::new(Code::CloneFailed, "the server cannot be reached from the sandbox")
-                .next("a sandbox has no network: clone on the host and use copy_in or `isle sync push`")
+                .next("`isle file clone --allow git` lets git reach the host of the URL; or clone on the host and use copy_in or `isle sync push`")
         }
         _ => Error::new(Code::CloneFailed, "git did not clone the repository")
             .next("`details` holds what git said"),

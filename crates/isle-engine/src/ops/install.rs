@@ -28,6 +28,9 @@ pub(super) struct Input {
     index: Option<String>,
     /// Take addresses as packages, default false.
     allow_urls: Option<bool>,
+    /// What the installation may reach: pip, npm, apt for what these use on this host, or hosts. The operator's.
+    #[serde(default)]
+    allow: Vec<String>,
     /// Default 120s.
     timeout: Option<Span>,
     /// Answer after this at the latest; the run goes on.
@@ -71,10 +74,12 @@ impl Operation for Install {
             index: input.index,
             timeout: input.timeout,
         };
+        let granting = inner.asked(&context, &input.allow, None).await?;
         // Before a sandbox is made for it.
         wanted.check(&inner.image_of(&context.address(&name)))?;
         let sandbox = inner.ensure(&context, &name).await?;
-        let chosen = wanted.choose(&sandbox).await?;
+        let mut chosen = wanted.choose(&sandbox).await?;
+        chosen.granting = granting;
         let run = inner.start_install(&context, named_place(Some(name.clone())), &chosen).await?;
         run.wait(&context, input.wait.unwrap_or(inner.config.wait).0, OnCancel::Kill).await?;
         if let Some(error) = run.finish().and_then(|finish| finish.error.clone()) {

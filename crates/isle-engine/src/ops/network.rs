@@ -5,11 +5,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::inputs::sandbox_or_default;
+use super::ports::{PortShape, ProxiedShape};
 use super::{Effect, Method, Operation, Route, Toolset, timestamp};
 use crate::context::CallContext;
 use crate::engine::Engine;
 use crate::error::{Code, Error, Result};
-use crate::network::{InForce, asked_grants, parse_grants};
+use crate::network::{InForce, parse_grants, peer_name};
 use crate::sandbox::Sandbox;
 use crate::values::{ByteSize, SandboxName, Span};
 
@@ -23,7 +24,8 @@ pub(super) struct Net;
 pub(super) struct AllowInput {
     /// Sandbox name, default "default"; made on first use.
     sandbox: Option<SandboxName>,
-    /// Hosts, such as "example.com:443", "*.example.com" or "10.0.0.5:5432".
+    /// Hosts, such as "example.com:443", "*.example.com" or "10.0.0.5:5432"; or pip, npm, apt, cargo for
+    /// what these use on this host.
     hosts: Vec<String>,
     /// How long, e.g. "1h"; until revoked when left out.
     lifetime: Option<Span>,
@@ -81,6 +83,15 @@ pub(super) struct GrantShape {
     sent_bytes: u64,
     /// Bytes to the sandbox.
     received_bytes: u64,
+    /// How long resolving and connecting took on average.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latency_ms: Option<f64>,
+}
+
+/// The mean of so many times that took so long together.
+fn mean_ms(together: std::time::Duration, count: u64) -> Option<f64> {
+    let count = u32::try_from(count).ok().filter(|count| *count > 0)?;
+    Some((together.as_secs_f64() * 1e6 / f64::from(count)).round() / 1e3)
 }
 
 impl GrantShape {
@@ -95,6 +106,7 @@ impl GrantShape {
             open: one.count.open,
             sent_bytes: one.count.sent,
             received_bytes: one.count.received,
+            latency_ms: mean_ms(one.count.dial_time, one.count.dials),
         }
     }
 }
@@ -184,8 +196,23 @@ pub(super) struct NetOutput {
     sent_bytes: u64,
     /// Bytes to the sandbox, by grants in force.
     received_bytes: u64,
+    /// How long resolving and connecting took on average, by grants in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latency_ms: Option<f64>,
     /// What it may reach now.
     grants: Vec<GrantShape>,
+    /// Its ports on this host.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ports: Vec<PortShape>,
+    /// What went to its ports through the HTTP door.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proxied: Option<ProxiedShape>,
+    /// Sandboxes of its family, by the names under which it reaches them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    peers: Vec<String>,
+    /// Ports on which it does.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    peer_ports: Vec<u16>,
     /// The newest, oldest first.
     log: Vec<EntryShape>,
 }
@@ -203,8 +230,8 @@ impl Operation for Allow {
     const EFFECT: Effect = Effect::Idempotent;
 
     async fn call(engine: Engine, context: CallContext, input: AllowInput) -> Result<GrantsOutput> {
-        let mut grants = named(&input.hosts)?;
-        asked_grants(&context, &input.hosts)?;
+        some(&input.hosts)?;
+        let mut grants = engine.inner.asked(&context, &input.hosts, None).await?.grants;
         for grant in &mut grants {
             grant.limits.lifetime = input.lifetime.map(|span| span.0);
             grant.limits.total_bytes = input.total.map(|size| size.0);
@@ -216,12 +243,12 @@ impl Operation for Allow {
     }
 }
 
-fn named(hosts: &[String]) -> Result<Vec<isle_egress::Grant>> {
+fn some(hosts: &[String]) -> Result<()> {
     if hosts.is_empty() {
         return Err(Error::new(Code::InvalidArgument, "no host is named")
             .next("name at least one, such as example.com:443"));
     }
-    parse_grants(hosts)
+    Ok(())
 }
 
 impl Operation for RevokeGrant {
@@ -235,7 +262,8 @@ impl Operation for RevokeGrant {
     const EFFECT: Effect = Effect::Changes;
 
     async fn call(engine: Engine, context: CallContext, input: RevokeInput) -> Result<GrantsOutput> {
-        let grants = named(&input.hosts)?;
+        some(&input.hosts)?;
+        let grants = parse_grants(&input.hosts)?;
         let sandbox = engine.inner.looked_at(&context, &sandbox_or_default(input.sandbox)).await?;
         engine.inner.revoke(&context, &sandbox, &grants)?;
         Ok(GrantsOutput::of(&engine, &sandbox))
@@ -271,18 +299,26 @@ impl Operation for Net {
 
     async fn call(engine: Engine, context: CallContext, input: NetInput) -> Result<NetOutput> {
         let sandbox = engine.inner.looked_at(&context, &sandbox_or_default(input.sandbox)).await?;
-        let GrantsOutput { sandbox: name, grants } = GrantsOutput::of(&engine, &sandbox);
+        let in_force = engine.inner.grants(&sandbox);
+        let dial_time = in_force.iter().map(|one| one.count.dial_time).sum();
+        let dialed = in_force.iter().map(|one| one.count.dials).sum();
+        let grants: Vec<GrantShape> = in_force.iter().map(GrantShape::of).collect();
         let net = sandbox.network.gate().map(|gate| gate.net()).unwrap_or_default();
         let skipped = net.entries.len().saturating_sub(input.limit.unwrap_or(50));
         let sum = |what: fn(&GrantShape) -> u64| grants.iter().map(what).sum();
         Ok(NetOutput {
-            sandbox: name,
+            sandbox: sandbox.name.clone(),
             connections: net.connections,
             open: sum(|grant| grant.open),
             denied: net.denied,
             failed: net.failed,
             sent_bytes: sum(|grant| grant.sent_bytes),
             received_bytes: sum(|grant| grant.received_bytes),
+            latency_ms: mean_ms(dial_time, dialed),
+            ports: engine.inner.forwards.of(&sandbox).iter().map(|one| PortShape::of(one)).collect(),
+            proxied: ProxiedShape::of(sandbox.network.proxied.counts.now()),
+            peers: engine.inner.peers(&sandbox).iter().map(|peer| peer_name(peer)).collect(),
+            peer_ports: engine.inner.peer_ports(&sandbox),
             log: net.entries.iter().skip(skipped).map(EntryShape::of).collect(),
             grants,
         })

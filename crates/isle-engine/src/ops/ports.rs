@@ -8,7 +8,7 @@ use super::{Effect, Method, Operation, Route, Toolset};
 use crate::context::CallContext;
 use crate::engine::Engine;
 use crate::error::{Code, Error, Result};
-use crate::network::Forward;
+use crate::network::{Forward, PortCount};
 use crate::values::{SandboxName, Span};
 
 pub(super) struct Expose;
@@ -57,15 +57,57 @@ pub(super) struct PortShape {
     /// Connections so far.
     connections: u64,
     /// Of those, open now.
-    open: usize,
+    open: u64,
     /// Connections that found nobody, or one too many.
     refused: u64,
+    /// Bytes from the sandbox.
+    sent_bytes: u64,
+    /// Bytes to the sandbox.
+    received_bytes: u64,
 }
 
 impl PortShape {
-    fn of(forward: &Forward) -> Self {
-        let (connections, open, refused) = forward.counts();
-        Self { port: forward.port, host_port: forward.host_port, connections, open, refused }
+    pub(super) fn of(forward: &Forward) -> Self {
+        let PortCount { connections, open, refused, sent, received } = forward.count();
+        Self {
+            port: forward.port,
+            host_port: forward.host_port,
+            connections,
+            open,
+            refused,
+            sent_bytes: sent,
+            received_bytes: received,
+        }
+    }
+}
+
+/// What went to ports of a sandbox through the HTTP door.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
+pub(super) struct ProxiedShape {
+    /// Connections so far.
+    connections: u64,
+    /// Of those, open now.
+    open: u64,
+    /// Connections that found nobody, or one too many.
+    refused: u64,
+    /// Bytes from the sandbox.
+    sent_bytes: u64,
+    /// Bytes to the sandbox.
+    received_bytes: u64,
+}
+
+impl ProxiedShape {
+    /// `None` when nobody came.
+    pub(super) fn of(count: PortCount) -> Option<Self> {
+        let PortCount { connections, open, refused, sent, received } = count;
+        (count != PortCount::default()).then_some(Self {
+            connections,
+            open,
+            refused,
+            sent_bytes: sent,
+            received_bytes: received,
+        })
     }
 }
 

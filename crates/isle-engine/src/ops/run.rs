@@ -15,7 +15,6 @@ use crate::context::CallContext;
 use crate::engine::Engine;
 use crate::error::{Code, Error, Result};
 use crate::install::Wanted;
-use crate::network::asked_grants;
 use crate::run::{CodeSource, Kept, Place, Program, RunKind, RunLimits, language_of};
 use crate::sandbox::Settings;
 use crate::values::{ByteSize, GuestPath, Span};
@@ -87,7 +86,7 @@ impl Operation for RunOnce {
     const EFFECT: Effect = Effect::Changes;
 
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<RunResult> {
-        let allow = asked_grants(&context, &input.allow)?;
+        let asked = engine.inner.asked(&context, &input.allow, None).await?;
         let packages = input.packages.unwrap_or_default();
         let (kind, program) = match input.code {
             Some(code) if input.command.is_none() && input.argv.as_ref().is_none_or(Vec::is_empty) => {
@@ -127,18 +126,20 @@ impl Operation for RunOnce {
             profile: input.profile,
             ..Settings::default()
         };
+        let mut env = input.env.unwrap_or_default();
+        asked.dress(&mut env.0);
         let arguments = RunArguments {
             kind,
             place: with_packages(&engine, &context, &program, settings, files, packages).await?,
             program,
             cwd: input.cwd,
-            env: input.env,
+            env: Some(env),
             stdin: input.stdin,
             user: input.user,
             timeout: input.timeout,
             limits: input.limits,
             lock: None,
-            allow,
+            allow: asked.grants,
             wait: input.wait,
             output_limit: input.output_limit,
         };

@@ -58,7 +58,7 @@ impl Inner {
 
         let id = RunId::fresh();
         let ready = self.make_ready(context, &plan, &id).await?;
-        let grants = self.grant_for_run(context, &ready.sandbox, &plan.allow).await?;
+        let grants = self.grant_for_run(&ready.sandbox, &plan.allow).await?;
         let trust = self.trust(&ready.sandbox).await?;
         let mut run = Run::new(
             id,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::routing::{MethodFilter, MethodRouter, get, on, post};
+use axum::routing::{MethodFilter, MethodRouter, any, get, on, post};
 use http::StatusCode;
 use isle_engine::{Code, Error};
 
@@ -20,6 +20,7 @@ mod mcp;
 mod mcp_stdio;
 mod metrics;
 mod operations;
+mod ports;
 mod trees;
 mod watch;
 
@@ -48,6 +49,8 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
     add("/v1/sandboxes/{sandbox}/files/prune".into(), post(trees::prune));
     add("/v1/sandboxes/{sandbox}/files/watch/events".into(), get(watch::watch));
     add("/v1/sandboxes/{sandbox}/exec/stream".into(), post(events::exec_stream));
+    add("/v1/sandboxes/{sandbox}/ports/{port}/".into(), any(ports::pass));
+    add("/v1/sandboxes/{sandbox}/ports/{port}/{*below}".into(), any(ports::pass));
     add("/v1/runs/{run_id}/events".into(), get(events::follow));
     add("/v1/events".into(), get(bus::follow));
     add("/v1/attach".into(), get(attach::upgrade));

@@ -125,5 +125,8 @@ pub(crate) enum FileCommand {
         /// User name that goes with the token
         #[arg(long)]
         username: Option<String>,
+        /// Let git reach the host of the URL (git), or another host
+        #[arg(long, value_name = "git|HOST")]
+        allow: Vec<String>,
     },
 }

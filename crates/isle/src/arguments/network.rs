@@ -6,7 +6,8 @@ use clap::Args;
 pub(crate) struct AllowArguments {
     /// The sandbox
     pub(crate) name: String,
-    /// Hosts, such as example.com:443, *.example.com or 10.0.0.5:5432; /tcp, /tls or /http may follow
+    /// Hosts, such as example.com:443, *.example.com or 10.0.0.5:5432; /tcp, /tls or /http may follow;
+    /// or pip, npm, apt, cargo for what these use on this host
     #[arg(required = true, value_name = "HOST[:PORT]")]
     pub(crate) hosts: Vec<String>,
     /// How long, such as 1h; until it is taken back when left out

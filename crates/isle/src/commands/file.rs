@@ -40,10 +40,10 @@ pub(super) async fn file(context: &Context, arguments: FileArguments) -> Result<
             ("remove_file", input, |answer| fields::text(answer, "removed") + "\n")
         }
         FileCommand::Stat { name, path } => ("stat_file", json!({ "sandbox": name, "path": path }), facts),
-        FileCommand::Clone { name, url, path, branch, depth, token_from, username } => {
+        FileCommand::Clone { name, url, path, branch, depth, token_from, username, allow } => {
             let input = json!({
                 "sandbox": name, "url": url, "path": path, "branch": branch, "depth": depth,
-                "token": token_from.as_deref().map(token).transpose()?, "username": username,
+                "token": token_from.as_deref().map(token).transpose()?, "username": username, "allow": allow,
             });
             ("git_clone", input, cloned)
         }

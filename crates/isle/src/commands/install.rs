@@ -19,6 +19,7 @@ pub(super) async fn install(context: &Context, arguments: InstallArguments) -> R
         "sandbox": arguments.name,
         "packages": arguments.packages,
         "allow_urls": arguments.allow_urls,
+        "allow": arguments.allow,
         "wait": WAIT,
     });
     for (name, value) in

@@ -67,10 +67,25 @@ fn log(answer: &Value) -> String {
             entry["message"].as_str().map(escaped).unwrap_or_default(),
         ]);
     }
-    let total = format!(
+    let mut total = format!(
         "{} connections ended well, {} open, {} denied, {} failed\n",
         answer["connections"], answer["open"], answer["denied"], answer["failed"]
     );
+    if let Some(latency) = answer["latency_ms"].as_f64() {
+        total.push_str(&format!("connecting took {latency} ms on average\n"));
+    }
+    for port in fields::list(answer, "ports") {
+        total.push_str(&format!(
+            "port {} on 127.0.0.1:{}: {} connections, {} open, {} refused, {} bytes sent, {} received\n",
+            port["port"],
+            port["host_port"],
+            port["connections"],
+            port["open"],
+            port["refused"],
+            port["sent_bytes"],
+            port["received_bytes"]
+        ));
+    }
     if table.is_empty() { total } else { table.render(Paint::for_stdout()) + &total }
 }
 

@@ -57,6 +57,7 @@ pub(crate) const SPAWN_POLICY: Fields = &[
     ("child_ttl", Kind::Span),
     ("child_can_spawn", Kind::Switch),
     ("inject_ctl", Kind::Switch),
+    ("peer_ports", Kind::List),
 ];
 
 /// All settings, in the order they are shown.
@@ -295,6 +296,14 @@ pub(crate) static KEYS: &[Key] = &[
         Some("ISLE_NETWORK_CA_FILES"),
         Scope::Daemon,
         "Files with certificate authorities (PEM) the gate believes besides those of the system.",
+    ),
+    setting(
+        "network_install",
+        Kind::List,
+        Some(""),
+        Some("ISLE_NETWORK_INSTALL"),
+        Scope::Daemon,
+        "Clients, of pip, npm and apt, whose servers every installation may reach; none by default.",
     ),
     setting(
         "warm_default",

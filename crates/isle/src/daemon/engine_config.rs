@@ -54,6 +54,7 @@ pub(crate) fn engine_config(settings: &Settings) -> Result<EngineConfig> {
             &list(settings, "network_allow")?,
             &map(settings, "network_hosts"),
             &list(settings, "network_ca_files")?,
+            &list(settings, "network_install")?,
         )?,
         profiles: BTreeMap::new(),
     };
@@ -246,12 +247,25 @@ fn spawn_policies(settings: &Settings) -> Result<SpawnPolicies> {
                 ("child_ttl", Value::Span(ttl)) => policy.child_ttl = ttl,
                 ("child_can_spawn", Value::Switch(on)) => policy.child_can_spawn = on,
                 ("inject_ctl", Value::Switch(on)) => policy.inject_ctl = on,
+                ("peer_ports", Value::List(ports)) => policy.peer_ports = peer_ports(name, &ports)?,
                 (field, _) => return Err(missing(&format!("spawn_policies.{name}.{field}"))),
             }
         }
         policies.push((pattern, policy));
     }
     Ok(SpawnPolicies::new(policies))
+}
+
+fn peer_ports(name: &str, ports: &[String]) -> Result<Vec<u16>> {
+    let ports = ports.iter().map(|text| {
+        let port = text.parse().ok().filter(|&port: &u16| port > 0);
+        port.ok_or_else(|| {
+            Error::new(Code::ConfigInvalid, format!("spawn_policies.{name}.peer_ports: {text:?} is no port"))
+                .next("write ports from 1 to 65535, such as [\"8000\", \"5432\"]")
+                .into()
+        })
+    });
+    ports.collect()
 }
 
 /// How many fresh sandboxes are kept ready.
@@ -363,7 +377,14 @@ mod tests {
             policies("'*' = {}").unwrap(),
             SpawnPolicies::new(vec![("*".parse().unwrap(), SpawnPolicy::default())])
         );
-        for wrong in ["box = 1", "box = { max = 1 }", "box = { max_total = -1 }", "'a*b' = {}", "box ="] {
+        for wrong in [
+            "box = 1",
+            "box = { max = 1 }",
+            "box = { max_total = -1 }",
+            "'a*b' = {}",
+            "box =",
+            "box = { peer_ports = ['0'] }",
+        ] {
             assert!(policies(wrong).is_err(), "{wrong}");
         }
     }

@@ -19,7 +19,7 @@ with zipfile.ZipFile(f"{place}/{name}-{version}-py3-none-any.whl", "w") as wheel
 "#;
 
 /// A package for Node.js as npm packs them.
-const TARBALL: &str = "mkdir -p package && \
+pub(crate) const TARBALL: &str = "mkdir -p package && \
     echo '{\"name\": \"isle-demo\", \"version\": \"1.2.3\", \"main\": \"index.js\", \"bin\": {\"isle-demo-says\": \"says.js\"}}' > package/package.json && \
     echo 'exports.version = \"1.2.3\"' > package/index.js && \
     printf '#!/usr/bin/env node\\nconsole.log(\"demo runs\")\\n' > package/says.js && \

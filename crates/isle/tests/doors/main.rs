@@ -27,6 +27,7 @@ mod file_command;
 mod file_work;
 mod files;
 mod git_clone;
+mod grant_sets;
 #[path = "../harness/mod.rs"]
 #[expect(dead_code, unused_imports, reason = "shared with the other end-to-end tests, which use the rest")]
 mod harness;
@@ -44,6 +45,8 @@ mod opened;
 mod output;
 mod paths;
 mod pausing;
+mod peers;
+mod ports;
 mod profiles;
 mod records;
 mod reset;
@@ -55,5 +58,6 @@ mod terminal;
 mod toolsets;
 mod top;
 mod trees;
+mod trying;
 mod validate;
 mod watching;

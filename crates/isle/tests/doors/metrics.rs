@@ -18,7 +18,7 @@ fn deploy(path: &str) -> PathBuf {
 }
 
 /// The value of a metric whose labels are at least these; 0 when there is none.
-fn value(metrics: &Value, name: &str, labels: &[(&str, &str)]) -> f64 {
+pub(crate) fn value(metrics: &Value, name: &str, labels: &[(&str, &str)]) -> f64 {
     let all = metrics["metrics"].as_array().unwrap();
     let metric = all.iter().find(|metric| metric["name"] == name);
     let samples = metric.unwrap_or_else(|| panic!("no {name}"))["samples"].as_array().unwrap();

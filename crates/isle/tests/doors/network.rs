@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::contexts::has;
 use crate::harness::{TestDaemon, finish, processes_with, until};
 use crate::mcp::Client;
+use crate::metrics::value;
 
 const NAMES: &str = "[network_hosts]\n\"web.test\" = \"127.0.0.1\"\n\"other.test\" = \"127.0.0.1\"\n";
 
@@ -339,6 +340,39 @@ fn the_network_is_reached_over_mcp_when_its_tools_are_shown() {
     assert_eq!(daemon.shell("box", &curl(port)), "you asked for /page");
     let answer = client.call("net", json!({ "sandbox": "box" }));
     assert_eq!(answer["structuredContent"]["connections"], 1, "{answer}");
+}
+
+#[test]
+fn what_goes_through_the_gate_is_counted() {
+    let (daemon, http) = (start(), Server::http());
+    let port = http.port;
+    allow(&daemon, "box", &[format!("web.test:{port},1/tcp"), format!("127.0.0.1:{port},1")]);
+    assert_eq!(daemon.shell("box", &curl(port)), "you asked for /page");
+    daemon.exec(
+        "box",
+        json!({ "command": "curl -sS -m 20 http://nobody.test/; curl -sS -m 20 http://web.test:1/" }),
+    );
+    let stats = daemon.get("/v1/stats");
+    let total = |name: &str, labels: &[(&str, &str)]| value(&stats, name, labels);
+    assert_eq!(total("isle_net_connections_total", &[]), 1.0, "{stats}");
+    assert_eq!(total("isle_net_connections_open", &[]), 0.0, "{stats}");
+    assert_eq!(total("isle_net_failed_total", &[]), 1.0, "{stats}");
+    assert!(total("isle_net_denied_total", &[("reason", "not_granted")]) >= 1.0, "{stats}");
+    assert!(total("isle_net_bytes_total", &[("direction", "sent")]) > 50.0, "{stats}");
+    assert!(total("isle_net_bytes_total", &[("direction", "received")]) > 50.0, "{stats}");
+    assert!(total("isle_net_dial_duration_seconds", &[]) > 0.0, "{stats}");
+    let grants = daemon.get("/v1/sandboxes/box/grants");
+    let grant = &grants["grants"][0];
+    assert!(grant["connections"] == 1 && grant["latency_ms"].as_f64().unwrap() > 0.0, "{grants}");
+    assert!(grants["grants"][1]["latency_ms"].is_null(), "never used: {grants}");
+    let told = daemon.succeeds(&["net", "box"]);
+    assert!(
+        told.contains("connecting took ") && net(&daemon, "box")["latency_ms"].as_f64().unwrap() > 0.0,
+        "{told}"
+    );
+    // What is gone stays counted.
+    daemon.succeeds(&["rm", "box"]);
+    assert_eq!(value(&daemon.get("/v1/stats"), "isle_net_connections_total", &[]), 1.0);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `isle try`: a real session with a real sandbox, step by step, in under a minute.
 
 mod measure;
+mod network;
 mod snippets;
 mod stage;
 
@@ -92,6 +93,7 @@ async fn walk_with(client: &Client, stage: &mut Stage, downgrade: Downgrade) -> 
     create(client, stage, allow_downgrade).await?;
     commands(client, stage).await?;
     denials(client, stage).await?;
+    network::show(client, stage).await?;
     timeout(client, stage).await?;
     files(client, stage).await?;
     measure::measure(client, stage, SANDBOX, allow_downgrade).await

@@ -1,0 +1,22 @@
+//! Connections to other sandboxes. Who may have them is decided by whoever knows the sandboxes; they are
+//! denied and logged here like all others.
+
+use std::time::Duration;
+
+use crate::account::Fate;
+use crate::denial::{Denial, Reason};
+use crate::gate::Gate;
+
+impl Gate {
+    /// Denies another sandbox, by name or by name and port.
+    pub fn deny_peer(&self, target: String) -> Denial {
+        let denial = Denial::new(target, Reason::NotPeer);
+        self.note(denial.target.clone(), None, Duration::ZERO, Fate::Denied(denial.clone()));
+        denial
+    }
+
+    /// A connection to another sandbox has ended.
+    pub fn note_peer(&self, target: String, took: Duration, fate: Fate) {
+        self.note(target, None, took, fate);
+    }
+}

@@ -1,0 +1,144 @@
+//! Sandboxes of one family by name: `NAME.isle` is the sandbox NAME, for those of its own tree, on the ports
+//! that the policy of the tree's root names. It is decided here, at each look-up and each connection, and
+//! the connection is made by the other sandbox's own agent: no packet ever goes from one to the other.
+
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use isle_egress::{Denial, Fate, Gate, Name, Outcome};
+use isle_wire::Stream;
+
+use super::reach::Place;
+use crate::engine::Inner;
+use crate::sandbox::{Sandbox, SandboxState};
+
+/// How the names of sandboxes end.
+const ENDING: &str = ".isle";
+
+/// The name by which a family knows a sandbox.
+pub(crate) fn peer_name(sandbox: &Sandbox) -> String {
+    format!("{}{ENDING}", sandbox.name.as_str().to_ascii_lowercase())
+}
+
+/// What the gate of a sandbox knows of its family.
+pub(super) struct Peering {
+    engine: Weak<Inner>,
+    sandbox: Weak<Sandbox>,
+}
+
+impl Peering {
+    pub(super) fn of(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Self {
+        Self { engine: Arc::downgrade(engine), sandbox: Arc::downgrade(sandbox) }
+    }
+
+    /// The ports of a sandbox by its name, or a denial; `None` for names that are no sandbox's.
+    pub(super) fn look_up(&self, gate: &Gate, name: &str) -> Option<Result<Vec<u16>, Denial>> {
+        let name = named(name)?;
+        let found = self.find(&name).map(|(_, _, ports)| ports).filter(|ports| !ports.is_empty());
+        Some(found.ok_or_else(|| gate.deny_peer(name)))
+    }
+
+    /// Carries a connection to another sandbox; `None` for hosts that are no sandbox.
+    pub(super) async fn serve(
+        &self,
+        gate: &Gate,
+        host: &str,
+        port: u16,
+        inside: &mut Stream,
+    ) -> Option<Outcome> {
+        let name = named(host)?;
+        let began = Instant::now();
+        let target = format!("{name}:{port}");
+        let found = self.find(&name).filter(|(_, _, ports)| ports.contains(&port));
+        let Some((engine, peer, _)) = found else {
+            return Some(Outcome::Denied(gate.deny_peer(target)));
+        };
+        let all = Arc::clone(&engine.forwards.peers);
+        drop(engine);
+        let connected = match Place::take(&peer.network.peers, &all) {
+            Some(place) => place.dial(&peer, port).await.ok().flatten(),
+            None => None,
+        };
+        drop(peer);
+        let outcome = match connected {
+            None => Outcome::Failed("nothing listens there, or too many are connected".into()),
+            Some(mut stream) => {
+                let carried = tokio::io::copy_bidirectional(inside, &mut stream).await;
+                match carried {
+                    Ok((sent, received)) => {
+                        gate.note_peer(target, began.elapsed(), Fate::Closed { sent, received });
+                        return Some(Outcome::Closed);
+                    }
+                    Err(error) => Outcome::Failed(error.to_string()),
+                }
+            }
+        };
+        if let Outcome::Failed(why) = &outcome {
+            gate.note_peer(target, began.elapsed(), Fate::Failed(why.clone()));
+        }
+        Some(outcome)
+    }
+
+    /// A sandbox of the family by its name, and the ports that may be reached.
+    fn find(&self, name: &str) -> Option<(Arc<Inner>, Arc<Sandbox>, Vec<u16>)> {
+        let (engine, sandbox) = (self.engine.upgrade()?, self.sandbox.upgrade()?);
+        let ports = engine.peer_ports(&sandbox);
+        let mut same = engine.peers(&sandbox).into_iter().filter(|peer| peer_name(peer) == name);
+        // Names of sandboxes may differ by case alone, and names of hosts may not.
+        match (same.next(), same.next()) {
+            (Some(peer), None) => Some((engine, peer, ports)),
+            _ => None,
+        }
+    }
+}
+
+/// The name of a sandbox as hosts have it; `None` for other names.
+fn named(host: &str) -> Option<String> {
+    let name = Name::parse(host).ok()?;
+    name.as_str().ends_with(ENDING).then(|| name.as_str().to_owned())
+}
+
+impl Inner {
+    /// Ports on which a sandbox reaches others of its family; none unless the policy of its root says so.
+    pub(crate) fn peer_ports(&self, sandbox: &Sandbox) -> Vec<u16> {
+        let policy = self.config.spawn_policies.of(&sandbox.root().name);
+        policy.map(|policy| policy.peer_ports.clone()).unwrap_or_default()
+    }
+
+    /// The other sandboxes of a family that can be reached. A sandbox whose root was made anew has none:
+    /// it ends with the old one.
+    pub(crate) fn peers(&self, sandbox: &Sandbox) -> Vec<Arc<Sandbox>> {
+        if self.peer_ports(sandbox).is_empty() {
+            return Vec::new();
+        }
+        let Some(root) = self.fleet.get(&sandbox.root()) else { return Vec::new() };
+        let mut family = self.family(&root.id);
+        family.insert(0, root);
+        if !family.iter().any(|one| one.id == sandbox.id) {
+            return Vec::new();
+        }
+        family.retain(|one| one.id != sandbox.id && one.state() == SandboxState::Running);
+        family
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_sandboxes_are_read_as_names_of_hosts_are() {
+        for (text, name) in [
+            ("helper.isle", Some("helper.isle")),
+            ("Helper.ISLE.", Some("helper.isle")),
+            ("a.b_c.isle", Some("a.b_c.isle")),
+            ("isle", None),
+            (".isle", None),
+            ("helper.isle.example.com", None),
+            ("helperisle", None),
+            ("evil\0.isle", None),
+        ] {
+            assert_eq!(named(text).as_deref(), name, "{text}");
+        }
+    }
+}
