@@ -135,7 +135,7 @@ impl Inner {
 
 /// Puts the authority into the sandbox: alone, and behind those the image knows.
 async fn place(agent: &AgentClient, places: &Places, own: &str) -> Result<()> {
-    let (known, mut bundle) = image_bundle(agent).await?;
+    let mut bundle = image_bundle(agent).await?;
     if !bundle.ends_with('\n') && !bundle.is_empty() {
         bundle.push('\n');
     }
@@ -146,24 +146,19 @@ async fn place(agent: &AgentClient, places: &Places, own: &str) -> Result<()> {
         let contents = Bytes::copy_from_slice(text.as_bytes());
         Ok(FileToWrite::whole(path.parse()?, Some(0o644), false, contents))
     };
-    let mut files = vec![file(places.bundle, &bundle)?, file(places.own, own)?];
-    // Programs that heed no variable look where the image keeps them. Its layer below stays as it is.
-    if let (Some(path), GuestUser::Root) = (known, places.user) {
-        files.push(file(path, &bundle)?);
-    }
+    let files = vec![file(places.bundle, &bundle)?, file(places.own, own)?];
     agent.write_files(places.user, files).await.map(drop)
 }
 
-/// The authorities the image knows, and where it keeps them.
-async fn image_bundle(agent: &AgentClient) -> Result<(Option<&'static str>, String)> {
+/// The authorities the image knows.
+async fn image_bundle(agent: &AgentClient) -> Result<String> {
     for &path in BUNDLES {
         let guest: GuestPath = path.parse()?;
         let Ok((_, body)) = agent.read_file(&guest, GuestUser::Root, 0, Some(LONGEST_BUNDLE)).await else {
             continue;
         };
         let parts: Vec<Bytes> = body.try_collect().await?;
-        let text = String::from_utf8_lossy(&parts.concat()).into_owned();
-        return Ok((Some(path), text));
+        return Ok(String::from_utf8_lossy(&parts.concat()).into_owned());
     }
-    Ok((None, String::new()))
+    Ok(String::new())
 }

@@ -292,7 +292,7 @@ fn limits_of_a_grant_hold() {
 fn what_cannot_be_granted_is_refused_and_changes_nothing() {
     let daemon = start();
     for host in
-        ["*", "*.com", "http://web.test", "user@web.test", "web.test:0", "127.1:80", "a b", "web.test/udp"]
+        ["*", "*.com", "ftp://web.test", "user@web.test", "web.test:0", "127.1:80", "a b", "web.test/udp"]
     {
         let hosts = json!({ "hosts": ["other.test", host] });
         let error = daemon.refused("POST", "/v1/sandboxes/box/grants", Some(&hosts));
