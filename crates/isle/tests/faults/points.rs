@@ -203,7 +203,7 @@ fn a_fault_at_any_point_of_a_grant_keeps_what_was_acknowledged() {
 
 #[test]
 fn a_fault_at_any_point_of_trusting_the_gate_keeps_one_authority() {
-    play_all(&scenes::TRUST);
+    play_some(&scenes::TRUST, |name| name.starts_with("authority."));
 }
 
 #[test]

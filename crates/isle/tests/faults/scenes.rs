@@ -552,7 +552,9 @@ pub(crate) const TRUST: Scene = Scene {
         ground.daemon.post("/v1/sandboxes/box/grants", json!({"hosts": ["https://new.test/a GET"]}));
     },
     act: |ground| {
-        ground.ask("POST /v1/sandboxes/box/exec", Some(&json!({"command": "cat /etc/isle/ca.pem"})))
+        // It says more than an agent keeps until the next run.
+        let command = json!({"command": "cat /etc/isle/ca.pem; seq 1 5000"});
+        ground.ask("POST /v1/sandboxes/box/exec", Some(&command))
     },
     settle: |_| {},
     check: |ground, told| {
@@ -560,7 +562,8 @@ pub(crate) const TRUST: Scene = Scene {
         assert!(now.starts_with("-----BEGIN CERTIFICATE-----"), "{now}");
         if let Told::Done(answer) = told {
             let run: Value = serde_json::from_str(answer).unwrap();
-            assert!(run["state"] != "completed" || run["stdout"] == now, "another authority: {run} {now}");
+            let then = run["stdout"].as_str().unwrap_or_default();
+            assert!(run["state"] != "completed" || then.starts_with(&now), "another authority: {then} {now}");
         }
     },
     last: Point::ExecForgotten,
