@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::account::{Count, Fate, Net, Tally};
@@ -72,7 +72,17 @@ pub(crate) struct State {
     tallies: HashMap<GrantId, Arc<Tally>>,
     last_id: GrantId,
     open: usize,
-    pub(crate) net: Net,
+    net: Net,
+    /// Wakes whoever waits for requests that were denied.
+    denied: Arc<Notify>,
+}
+
+impl State {
+    /// Writes down that a request inside a connection was denied.
+    pub(crate) fn note_request(&mut self, denial: &Denial, took: Duration) {
+        self.net.add(denial.target.clone(), None, took, Fate::Denied(denial.clone()));
+        self.denied.notify_one();
+    }
 }
 
 /// The state of a gate, for a moment.
@@ -198,6 +208,13 @@ impl Gate {
     #[must_use]
     pub fn denials_after(&self, sequence: u64) -> Vec<Denial> {
         self.state().net.denials_after(sequence)
+    }
+
+    /// Resolves when a request inside a connection has been denied, for the one who waits for it. Other
+    /// denials end their connection, which tells of them.
+    pub async fn request_denied(&self) {
+        let denied = Arc::clone(&self.state().denied);
+        denied.notified().await;
     }
 
     /// Resolves when the grants change, from now on.

@@ -181,9 +181,8 @@ impl Conversation {
         Ok(match self.forward(request).await {
             Ok(response) => response,
             Err(Refusal::Denied(denial)) => {
-                let (target, fate) = (denial.target.clone(), Fate::Denied(denial.clone()));
-                self.outside.meter.tally.ended(&fate);
-                locked(&self.outside.state).net.add(target, None, began.elapsed(), fate);
+                self.outside.meter.tally.ended(&Fate::Denied(denial.clone()));
+                locked(&self.outside.state).note_request(&denial, began.elapsed());
                 told(StatusCode::FORBIDDEN, denial.http_body(), Some(denial.reason))
             }
             // On record with its connection.

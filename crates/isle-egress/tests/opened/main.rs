@@ -167,6 +167,7 @@ async fn requests_are_granted_by_method_and_path() {
         heard.contains(&format!("remedy: ask for a grant of `https://api.test:{port}/v1/a POST`")),
         "{heard}"
     );
+    gate.request_denied().await;
     assert!(gate.denials_after(0).iter().all(|denial| denial.reason == Reason::RequestNotGranted));
     assert_eq!(gate.denials_after(0).len(), 6);
     // What is added or taken back holds at once.
@@ -294,6 +295,23 @@ async fn large_uploads_stream_and_trailers_stay() {
     let text = String::from_utf8_lossy(&text).into_owned();
     assert!(text.contains(&format!("body: {length} isle-secret-key-")), "{text}");
     assert!(text.contains("trailers: {\"x-sum\": \"42\"}"), "{text}");
+}
+
+#[tokio::test]
+async fn trailers_of_an_answer_stay() {
+    let world = World::new();
+    let port = world.server("api.test", BOTH, Kind::Trailers).await;
+    let gate = gate(&world, &grants(port), &secrets("s3cr3t", "api.test"));
+    let stream = inside(&gate, "api.test", port, BOTH).await;
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let request = body(Request::builder().uri(format!("https://api.test:{port}/")));
+    let response = sender.send_request(request).await.unwrap().into_body().collect().await.unwrap();
+    assert_eq!(response.trailers().unwrap()["grpc-status"], "0");
+    // Over HTTP/1 they are sent to those who want them.
+    let heard = get(&gate, "api.test", port, "/", "TE: trailers\r\n").await;
+    assert!(heard.ends_with("0\r\ngrpc-status: 0\r\n\r\n"), "{heard}");
 }
 
 #[tokio::test]

@@ -1,14 +1,17 @@
 //! A world of its own: a certificate authority, servers that speak TLS on loopback, and a gate before
 //! them through which clients connect as programs of a sandbox do.
 
+use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use http::{Request, Response};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use http::{HeaderMap, Request, Response};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
@@ -42,6 +45,8 @@ pub enum Kind {
     Upgrade,
     /// As `Tell`, and closes after each answer.
     Closing,
+    /// Answers with trailers.
+    Trailers,
 }
 
 fn provider() -> Arc<rustls::crypto::CryptoProvider> {
@@ -111,7 +116,19 @@ pub fn pem(certificate: &CertificateDer<'_>) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
 }
 
-async fn tell(mut request: Request<Incoming>, kind: Kind) -> Result<Response<Full<Bytes>>, hyper::Error> {
+/// What a server says.
+type Said = StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
+
+fn said(frames: Vec<Frame<Bytes>>) -> Said {
+    StreamBody::new(futures::stream::iter(frames.into_iter().map(Ok)).boxed())
+}
+
+async fn tell(mut request: Request<Incoming>, kind: Kind) -> Result<Response<Said>, hyper::Error> {
+    if kind == Kind::Trailers {
+        let trailers = HeaderMap::from_iter([("grpc-status".parse().unwrap(), "0".parse().unwrap())]);
+        let frames = vec![Frame::data(Bytes::from_static(b"said")), Frame::trailers(trailers)];
+        return Ok(Response::builder().header("trailer", "grpc-status").body(said(frames)).unwrap());
+    }
     if kind == Kind::Upgrade {
         let upgrading = hyper::upgrade::on(&mut request);
         tokio::spawn(async move {
@@ -123,7 +140,7 @@ async fn tell(mut request: Request<Incoming>, kind: Kind) -> Result<Response<Ful
             }
         });
         let response = Response::builder().status(101).header("connection", "upgrade");
-        return Ok(response.header("upgrade", "websocket").body(Full::default()).unwrap());
+        return Ok(response.header("upgrade", "websocket").body(said(Vec::new())).unwrap());
     }
     let (parts, body) = request.into_parts();
     let mut text = format!("{:?} {} {}\n", parts.version, parts.method, parts.uri);
@@ -138,7 +155,7 @@ async fn tell(mut request: Request<Incoming>, kind: Kind) -> Result<Response<Ful
     if let Some(trailers) = trailers {
         text.push_str(&format!("trailers: {trailers:?}\n"));
     }
-    Ok(Response::new(Full::new(Bytes::from(text))))
+    Ok(Response::new(said(vec![Frame::data(Bytes::from(text))])))
 }
 
 /// The swaps of a test, which can be changed, and the strays it hears of.
