@@ -54,6 +54,7 @@ pub(crate) const SCENES: &[Scene] = &[
     WIPE_PROCESS,
     WIPE_KEPT,
     RESET,
+    RESET_EMPTIED,
     ENV,
     EXTEND,
     USE,
