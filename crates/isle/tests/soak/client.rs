@@ -22,6 +22,8 @@ const SOMEWHERE: [&str; 2] = ["SANDBOX_FAILED", "INTERNAL"];
 pub(crate) struct Client {
     seed: u64,
     number: u64,
+    /// Whose tenant it is; `None`: nobody's.
+    namespace: Option<String>,
     socket: PathBuf,
     models: BTreeMap<u64, Model>,
     index: u64,
@@ -36,6 +38,7 @@ impl Client {
         Self {
             seed,
             number,
+            namespace: number.is_multiple_of(3).then(|| format!("tenant{number}")),
             socket: socket.to_owned(),
             models,
             index: 0,
@@ -52,9 +55,14 @@ impl Client {
         self.acknowledged
     }
 
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    /// Its names, when they are in the namespace everybody is in.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
-        let number = self.number;
-        (0..NAMES).map(move |name| format!("c{number}n{name}"))
+        let (number, names) = (self.number, if self.namespace.is_some() { 0 } else { NAMES });
+        (0..names).map(move |name| format!("c{number}n{name}"))
     }
 
     fn name(&self, name: u64) -> String {
@@ -73,7 +81,9 @@ impl Client {
     /// One request; a daemon that is away for the moment is waited for afterwards.
     fn ask(&mut self, line: &str, body: Option<Value>) -> Told {
         let body = body.map(|body| body.to_string()).unwrap_or_default();
-        let answer = told(try_unix(&self.socket, line, &["Content-Type: application/json"], body.as_bytes()));
+        let namespace = format!("Isle-Namespace: {}", self.namespace.as_deref().unwrap_or("default"));
+        let headers = ["Content-Type: application/json", namespace.as_str()];
+        let answer = told(try_unix(&self.socket, line, &headers, body.as_bytes()));
         let short = match &answer {
             Told::Done(answer) => answer.chars().take(100).collect(),
             Told::Refused(code) => code.clone(),
@@ -87,7 +97,7 @@ impl Client {
                     || SOMEWHERE.contains(&code.as_str())
                     || matches!(
                         code.as_str(),
-                        "SANDBOX_NOT_FOUND" | "FILE_NOT_FOUND" | "RUN_FINISHED" | "EXPIRED"
+                        "SANDBOX_NOT_FOUND" | "FILE_NOT_FOUND" | "RUN_FINISHED" | "EXPIRED" | "PAUSED"
                     );
                 assert!(known, "{line}: {code}");
             }
@@ -119,6 +129,9 @@ impl Client {
             Operation::OneShot { lines } => self.one_shot(lines),
             Operation::PauseAndResume { name } => self.pause_and_resume(name),
             Operation::Brief { number } => self.brief(number),
+            Operation::Family { name, ends } => self.family(name, ends),
+            Operation::Reset { name, wipe } => self.reset(name, wipe),
+            Operation::Cross => self.cross(),
             Operation::Browse => self.browse(),
         }
     }
@@ -313,6 +326,66 @@ impl Client {
             }
         }
         panic!("{label} could not be wiped");
+    }
+
+    /// A child works as long as it is there, and goes with its parent at the latest.
+    fn family(&mut self, name: u64, ends: bool) {
+        let (parent, child) = (self.name(name), format!("c{}k{}", self.number, self.index));
+        self.exec(name, json!({"command": "true"}));
+        let wish = json!({"name": child, "memory": "64M"});
+        self.ask(&format!("POST /v1/sandboxes/{parent}/children"), Some(wish));
+        let body = json!({"command": "echo $((40 + 2)); ls -A"});
+        // A name that no spawn made would be a sandbox like any other: only one that is listed is used.
+        if let Told::Done(listed) = self.ask(&format!("GET /v1/sandboxes/{parent}/children"), None)
+            && listed.contains(&format!("\"{child}\""))
+            && let Told::Done(answer) = self.ask(&format!("POST /v1/sandboxes/{child}/exec"), Some(body))
+        {
+            let run: Value = serde_json::from_str(&answer).unwrap();
+            let fits = run["state"] == "completed" && run["stdout"] == "42\n";
+            assert!(fits || run["state"] == "lost" || run["state"] == "killed", "{child}: {run}");
+        }
+        if ends {
+            self.ask(&format!("DELETE /v1/children/{child}"), None);
+        }
+    }
+
+    fn reset(&mut self, name: u64, wipe: bool) {
+        let line = format!("POST /v1/sandboxes/{}/reset", self.name(name));
+        let told = self.ask(&line, Some(json!({"wipe": wipe})));
+        let model = self.model(name);
+        match (told, wipe) {
+            (Told::Done(_), true) => {
+                model.wiped(Sure::Yes);
+                model.exists = Some(true);
+            }
+            (Told::Done(_), false) => model.exists = Some(true),
+            (Told::Refused(code), _) if code == "SANDBOX_NOT_FOUND" => {}
+            (Told::Refused(_) | Told::Nothing, true) => model.wiped(Sure::Maybe),
+            (Told::Refused(_) | Told::Nothing, false) => model.exists = None,
+        }
+    }
+
+    /// What belongs to others is not there.
+    fn cross(&mut self) {
+        let others = if self.namespace.is_some() { "c1n0" } else { "c0n0" };
+        let told = self.ask(&format!("GET /v1/status?sandbox={others}"), None);
+        assert!(!matches!(told, Told::Done(_)), "a sandbox of another namespace was shown: {told:?}");
+    }
+
+    /// Leaves nothing of a tenant.
+    pub(crate) fn leave(&mut self) {
+        if self.namespace.is_none() {
+            return;
+        }
+        for name in 0..NAMES {
+            let told = self.ask(&format!("DELETE /v1/sandboxes/{}?wipe=true", self.name(name)), None);
+            let gone = match &told {
+                Told::Done(_) => true,
+                Told::Refused(code) => code == "SANDBOX_NOT_FOUND",
+                Told::Nothing => false,
+            };
+            assert!(gone, "{told:?}");
+        }
     }
 
     fn browse(&mut self) {

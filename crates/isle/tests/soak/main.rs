@@ -1,4 +1,4 @@
-//! The soak: many clients do everything at random while a nemesis kills the daemon, pauses it and
+//! The soak: many clients, some of them tenants, do everything at random while a nemesis kills the daemon, pauses it and
 //! fills its disk; each client compares every answer with a model of its own sandboxes. A seed gives
 //! the same operations every time: `make soak SEED=… MINUTES=…`.
 
@@ -40,9 +40,14 @@ fn a_random_mix_of_everything_with_a_nemesis_agrees_with_the_model() {
     let minutes = number("ISLE_SOAK_MINUTES");
     let time = minutes.map_or(SHORT, |minutes| Duration::from_secs_f64(minutes * 60.0));
     println!("replay with: make soak SEED={seed} MINUTES={:.2}", time.as_secs_f64() / 60.0);
-    let mut ground = Ground::with(&[("ISLE_POOL_SIZE", "1")]);
+    let policy =
+        r#""c*" = { inject_ctl = false, max_total = 1000000, max_concurrent = 8, child_ttl = "20s" }"#;
+    let mut ground = Ground::with(&[("ISLE_POOL_SIZE", "1"), ("ISLE_SPAWN_POLICIES", policy)]);
     let socket = ground.daemon.socket();
     let mut clients: Vec<Client> = (0..CLIENTS).map(|number| Client::new(seed, number, &socket)).collect();
+    for namespace in clients.iter().filter_map(Client::namespace) {
+        ground.daemon.post("/v1/tokens", json!({"namespace": namespace}));
+    }
     let (stop, broken) = (AtomicBool::new(false), AtomicBool::new(false));
     let until = Instant::now() + time;
     let deeds = std::thread::scope(|scope| {
@@ -69,6 +74,7 @@ fn a_random_mix_of_everything_with_a_nemesis_agrees_with_the_model() {
     let names: Vec<String> = clients.iter().flat_map(Client::names).collect();
     for client in &mut clients {
         client.check_all();
+        client.leave();
     }
     // A start whose answer was lost may have begun: then it goes on, and only the history knows.
     let open = ground.daemon.get("/v1/runs?state=running");

@@ -35,12 +35,18 @@ pub(crate) enum Operation {
     PauseAndResume { name: u64 },
     /// A sandbox that ends by itself.
     Brief { number: u64 },
+    /// Spawns a child, uses it, and ends it or leaves it to its parent's end.
+    Family { name: u64, ends: bool },
+    /// Makes it anew, with its workspace or an empty one.
+    Reset { name: u64, wipe: bool },
+    /// Looks for a sandbox of another namespace.
+    Cross,
     /// Lists, history, audit, health.
     Browse,
 }
 
 impl Operation {
-    pub(crate) const KINDS: u32 = 14;
+    pub(crate) const KINDS: u32 = 17;
 
     /// A number per kind.
     pub(crate) fn kind(&self) -> u32 {
@@ -59,6 +65,9 @@ impl Operation {
             Self::Browse => 11,
             Self::PauseAndResume { .. } => 12,
             Self::Brief { .. } => 13,
+            Self::Family { .. } => 14,
+            Self::Reset { .. } => 15,
+            Self::Cross => 16,
         }
     }
 }
@@ -99,10 +108,13 @@ pub(crate) fn operation(seed: u64, client: u64, index: u64) -> Operation {
         68..=70 => Operation::Wipe { name },
         71..=75 => Operation::StartAndKill { name },
         76..=83 => Operation::StartAndWait { name, lines: number(2) % 5_000 },
-        84..=86 => Operation::TimeOut { name },
-        87..=92 => Operation::OneShot { lines: number(2) % 5_000 },
-        93..=94 => Operation::PauseAndResume { name },
-        95 => Operation::Brief { number: index },
+        84..=85 => Operation::TimeOut { name },
+        86..=89 => Operation::OneShot { lines: number(2) % 5_000 },
+        90..=91 => Operation::PauseAndResume { name },
+        92 => Operation::Brief { number: index },
+        93..=94 => Operation::Family { name, ends: number(2).is_multiple_of(2) },
+        95..=96 => Operation::Reset { name, wipe: number(2).is_multiple_of(2) },
+        97 => Operation::Cross,
         _ => Operation::Browse,
     }
 }
