@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-use super::reach::{Place, PortCount, PortCounts, PortStream};
+use super::reach::{Place, PortCount, PortCounts, PortStream, has_ports};
 
 use crate::context::CallContext;
 use crate::engine::Inner;
@@ -75,6 +75,7 @@ impl Inner {
         host_port: Option<u16>,
     ) -> Result<Arc<Forward>> {
         sandbox.refuse_child("port on the host")?;
+        has_ports(sandbox)?;
         if !sandbox.agent()?.serves_gate() {
             return Err(Error::new(
                 Code::VersionMismatch,
@@ -170,6 +171,7 @@ impl Inner {
         port: u16,
         within: Duration,
     ) -> Result<bool> {
+        has_ports(sandbox)?;
         let deadline = tokio::time::Instant::now() + within;
         loop {
             if sandbox.agent()?.dial(port).await?.is_some() {

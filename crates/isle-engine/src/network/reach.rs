@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::backend::Tier;
 use crate::context::CallContext;
 use crate::engine::{Engine, Inner};
 use crate::error::{Code, Error, Result};
@@ -197,6 +198,18 @@ impl Engine {
     }
 }
 
+/// Nothing can listen in a sandbox that may make no sockets.
+pub(super) fn has_ports(sandbox: &Sandbox) -> Result<()> {
+    match sandbox.spec.tier {
+        Tier::Container => Ok(()),
+        Tier::Process => Err(Error::new(
+            Code::BackendUnavailable,
+            "a sandbox of tier process has no network of its own, so nothing listens in it",
+        )
+        .next("use a sandbox of tier container")),
+    }
+}
+
 impl Inner {
     async fn dial_port(
         &self,
@@ -204,6 +217,7 @@ impl Inner {
         sandbox: &Arc<Sandbox>,
         port: u16,
     ) -> Result<PortStream> {
+        has_ports(sandbox)?;
         let proxied = &sandbox.network.proxied;
         let place = Place::take(&proxied.counts, &self.forwards.proxied).ok_or_else(|| {
             Error::new(

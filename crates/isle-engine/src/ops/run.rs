@@ -15,6 +15,7 @@ use crate::context::CallContext;
 use crate::engine::Engine;
 use crate::error::{Code, Error, Result};
 use crate::install::Wanted;
+use crate::network::Granting;
 use crate::run::{CodeSource, Kept, Place, Program, RunKind, RunLimits, language_of};
 use crate::sandbox::Settings;
 use crate::values::{ByteSize, GuestPath, Span};
@@ -130,7 +131,7 @@ impl Operation for RunOnce {
         asked.dress(&mut env.0);
         let arguments = RunArguments {
             kind,
-            place: with_packages(&engine, &context, &program, settings, files, packages).await?,
+            place: with_packages(&engine, &context, &program, settings, files, packages, &asked).await?,
             program,
             cwd: input.cwd,
             env: Some(env),
@@ -155,6 +156,7 @@ async fn with_packages(
     settings: Settings,
     files: Vec<(GuestPath, Bytes)>,
     packages: Vec<String>,
+    asked: &Granting,
 ) -> Result<Place> {
     if packages.is_empty() {
         return Ok(Place::OneShot { settings, files, keep: None });
@@ -166,7 +168,9 @@ async fn with_packages(
     let inner = &engine.inner;
     let wanted = Wanted::for_language(language_of(language.as_deref(), source)?, packages)?;
     let spec = settings.spec(&inner.current(), None)?;
-    let chosen = wanted.for_image(&spec.image)?;
+    let mut chosen = wanted.for_image(&spec.image)?;
+    // What the run may reach, its packages may come from.
+    chosen.granting = asked.clone();
     let kept = Kept::default();
     let first = Place::OneShot { settings, files, keep: Some(Kept::clone(&kept)) };
     inner.install_before(context, first, &chosen).await?;

@@ -86,6 +86,16 @@ fn log(answer: &Value) -> String {
             port["received_bytes"]
         ));
     }
+    if let Some(proxied) = answer.get("proxied") {
+        total.push_str(&format!(
+            "ports through the HTTP door: {} connections, {} open, {} refused, {} bytes sent, {} received\n",
+            proxied["connections"],
+            proxied["open"],
+            proxied["refused"],
+            proxied["sent_bytes"],
+            proxied["received_bytes"]
+        ));
+    }
     if table.is_empty() { total } else { table.render(Paint::for_stdout()) + &total }
 }
 

@@ -167,6 +167,11 @@ fn packages_come_through_the_gate_from_where_this_host_gets_them() {
         [format!("index.test:{}/http", shelf.port), format!("127.0.0.1:{}", shelf.port)]
     );
     daemon.succeeds(&["revoke", "box", &grants(&daemon)[0], &grants(&daemon)[1]]);
+    // A one-shot brings what its code needs.
+    let once = json!({"code": "import isle_demo; print(isle_demo.version)", "language": "python",
+        "packages": ["isle-demo"], "allow": ["pip"], "wait": "100s"});
+    let once = daemon.post("/v1/runs", once);
+    assert_eq!(once["stdout"], "1.0\n", "{once}");
     // A model asks in vain, and what is no client is a host.
     let (mut client, _) = Client::initialized_with(&daemon, "2025-11-25", &["--toolsets", "environment"]);
     allowed["sandbox"] = json!("box");

@@ -182,6 +182,7 @@ fn a_port_is_reached_through_the_http_door_and_the_token_is_not_passed_on() {
     // One caller and one port are one line of the audit, however often it comes.
     let audited = daemon.get("/v1/audit?sandbox=box&limit=500")["rows"].to_string();
     assert_eq!(audited.matches("\"proxy\"").count(), 2, "by token and by user: {audited}");
+    assert!(daemon.succeeds(&["net", "box"]).contains("ports through the HTTP door: "));
     let net = daemon.get("/v1/sandboxes/box/net");
     let proxied = &net["proxied"];
     assert!(
@@ -236,6 +237,22 @@ fn a_port_where_nobody_answers_is_said_to_be_so() {
     let answer = get("/v1/sandboxes/nobody/ports/8000/");
     assert_eq!((answer.status, answer.code().as_str()), (404, "SANDBOX_NOT_FOUND"));
     assert!(!daemon.names().contains(&"nobody".to_owned()));
+    if daemon.offers("process") {
+        daemon
+            .post("/v1/sandboxes", json!({ "sandbox": "plain", "tier": "process", "allow_downgrade": true }));
+        // What listens on this host is not what listens in the sandbox.
+        let port = operator.address.rsplit(':').next().unwrap();
+        for (method, path) in [
+            ("GET", format!("/v1/sandboxes/plain/ports/{port}/healthz")),
+            ("GET", format!("/v1/sandboxes/plain/ports/{port}")),
+        ] {
+            let answer = operator.ask(method, &path, None);
+            assert_eq!((answer.status, answer.code().as_str()), (503, "BACKEND_UNAVAILABLE"), "{path}");
+        }
+        let error =
+            daemon.refused("POST", "/v1/sandboxes/plain/ports", Some(&json!({ "port": 1, "host_port": 0 })));
+        assert_eq!(error["code"], "BACKEND_UNAVAILABLE", "{error}");
+    }
     assert_eq!(
         get(PORT).json()["listening"],
         true,
