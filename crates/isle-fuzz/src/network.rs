@@ -1,7 +1,7 @@
 //! What a sandbox says to the network: hosts, grants, questions about names, and the first words of
 //! connections.
 
-use isle_egress::{Grant, HeadResult, Hello, Host, Target, check_head, server_name};
+use isle_egress::{Grant, HeadResult, Hello, Host, Requests, Target, check_head, server_name};
 
 use crate::dns::{self, Answer, Read};
 
@@ -14,6 +14,13 @@ pub(crate) fn run(bytes: &[u8]) {
         }
         if let Ok(grant) = Grant::parse(text) {
             assert_eq!(Grant::parse(&grant.to_string()).ok(), Some(grant), "{text:?}");
+        }
+        // Whoever reads a path that fits, in whatever way, stays below what was granted.
+        let requests = Requests::parse("/v1/*", None).unwrap();
+        for path in [text.to_owned(), format!("/v1/{text}")] {
+            if requests.allow("GET", &path) {
+                assert_eq!(read_freely(&path).first().map(String::as_str), Some("v1"), "{path:?}");
+            }
         }
     }
     if let Ok(Hello::Named(name)) = server_name(bytes) {
@@ -34,4 +41,41 @@ pub(crate) fn run(bytes: &[u8]) {
             assert!(question.answered(answer).len() <= bytes.len() + 16);
         }
     }
+}
+
+/// The parts of a path as the most lenient server reads them.
+fn read_freely(path: &str) -> Vec<String> {
+    let mut text = path.to_owned();
+    // Some decode twice.
+    for _ in 0..2 {
+        text = decoded(&text);
+    }
+    let mut parts: Vec<String> = Vec::new();
+    for part in text.split(['/', '\\']) {
+        match part.split([';', '?', '#', '\0']).next().unwrap_or_default() {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            name => parts.push(name.to_owned()),
+        }
+    }
+    parts
+}
+
+fn decoded(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let (mut out, mut at) = (Vec::new(), 0);
+    while at < bytes.len() {
+        let code = bytes.get(at + 1..at + 3).and_then(|code| std::str::from_utf8(code).ok());
+        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
+            Some(byte) if bytes[at] == b'%' => {
+                out.push(byte);
+                at += 3;
+            }
+            _ => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
 }
