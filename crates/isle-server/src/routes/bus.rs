@@ -1,4 +1,4 @@
-//! What happens in the daemon, as server-sent events. A client that lost its connection, or whose daemon
+//! What happens in the daemon, as server-sent events or over a WebSocket. A client that lost its connection, or whose daemon
 //! was started anew, goes on after the last event it saw; what is gone by then is told as lost.
 
 use std::convert::Infallible;
@@ -6,17 +6,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{Request, State};
+use axum::response::IntoResponse;
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+use futures::{SinkExt, StreamExt};
 use http::Response;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, UPGRADE};
 use http::request::Parts;
 use isle_engine::events::{EventSelection, FollowedEvent};
 use isle_engine::ops::EventShape;
 use isle_engine::{Code, Error, Result};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::app::Shared;
@@ -27,16 +30,40 @@ use crate::routes::operations::peer;
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
+/// How long a client may take to read one message of a WebSocket.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What clients say is not listened to, so it need not be long.
+const MAX_MESSAGE: usize = 4 * 1024;
+
 /// `GET /v1/events`
-pub(crate) async fn follow(State(shared): State<Arc<Shared>>, request: Request) -> Reply {
+pub(crate) async fn follow(
+    State(shared): State<Arc<Shared>>,
+    socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    request: Request,
+) -> Reply {
     let (parts, _) = request.into_parts();
-    match followed(&shared, &parts) {
-        Ok(reply) => reply,
-        Err(error) => reply::error(&error),
+    let events = match selected(&shared, &parts) {
+        Ok(events) => events,
+        Err(error) => return reply::error(&error),
+    };
+    match socket {
+        Ok(socket) => {
+            let running = shared.tasks.token();
+            let closing = shared.closing.clone();
+            socket.max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE).on_upgrade(
+                move |socket| async move {
+                    tell(socket, events, closing, HEARTBEAT).await;
+                    drop(running);
+                },
+            )
+        }
+        Err(rejection) if parts.headers.contains_key(UPGRADE) => rejection.into_response(),
+        Err(_) => streamed(&shared, events),
     }
 }
 
-fn followed(shared: &Shared, parts: &Parts) -> Result<Reply> {
+/// The events a request asks for.
+fn selected(shared: &Shared, parts: &Parts) -> Result<BoxStream<'static, FollowedEvent>> {
     // Who comes back has the last word about its place, whatever its first address said.
     let last_seen = parts.headers.get("last-event-id");
     let mut after = last_seen.map(|id| parse_position(id.to_str().unwrap_or_default())).transpose()?;
@@ -65,12 +92,49 @@ fn followed(shared: &Shared, parts: &Parts) -> Result<Reply> {
             }
         }
     }
-    let events = shared.engine.follow_events(&context, all, after, selection)?;
+    shared.engine.follow_events(&context, all, after, selection)
+}
+
+fn streamed(shared: &Shared, events: BoxStream<'static, FollowedEvent>) -> Reply {
     let mut reply = Response::new(Body::from_stream(encoded(events, shared.closing.clone(), HEARTBEAT)));
     let headers = reply.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(reply)
+    reply
+}
+
+/// The same over a WebSocket: one text message for each event, pings in between. Whoever reads too slowly
+/// is told what it missed, and whoever does not read at all is left.
+async fn tell(
+    socket: WebSocket,
+    mut events: BoxStream<'static, FollowedEvent>,
+    closing: CancellationToken,
+    heartbeat: Duration,
+) {
+    let (mut sink, mut said) = socket.split();
+    loop {
+        let message = tokio::select! {
+            biased;
+            () = closing.cancelled() => break,
+            heard = said.next() => match heard {
+                Some(Ok(Message::Close(_)) | Err(_)) | None => break,
+                Some(Ok(_)) => continue,
+            },
+            event = events.next() => match event {
+                Some(event) => {
+                    let (id, name, data) = parts_of(&event);
+                    Message::text(json!({ "id": id, "event": name, "data": data }).to_string())
+                }
+                None => break,
+            },
+            () = tokio::time::sleep(heartbeat) => Message::Ping(Bytes::new()),
+        };
+        if !matches!(tokio::time::timeout(PATIENCE, sink.send(message)).await, Ok(Ok(()))) {
+            return;
+        }
+    }
+    // The client may be gone, or not read; neither may keep the daemon.
+    drop(tokio::time::timeout(Duration::from_secs(1), sink.send(Message::Close(None))).await);
 }
 
 /// Events as text, with a comment now and then so that a broken connection is noticed. It begins with one,
@@ -92,11 +156,16 @@ fn encoded(
     stream::iter([beat()]).chain(rest)
 }
 
-fn encode(event: &FollowedEvent) -> String {
-    let (id, name, data) = match event {
+/// Its place, its name and what it says.
+fn parts_of(event: &FollowedEvent) -> (u64, &'static str, Value) {
+    match event {
         FollowedEvent::Lost { events, id } => (*id, "lost", json!({ "events": events })),
         FollowedEvent::Event(told) => (told.id, told.event.kind.as_str(), json!(EventShape::from(&**told))),
-    };
+    }
+}
+
+fn encode(event: &FollowedEvent) -> String {
+    let (id, name, data) = parts_of(event);
     // JSON text has no line breaks of its own, so one data line is enough.
     format!("id: {id}\nevent: {name}\ndata: {data}\n\n")
 }

@@ -129,6 +129,37 @@ async fn a_first_message_that_makes_no_sense_is_answered_and_ends_the_socket() {
 }
 
 #[tokio::test]
+async fn what_happens_is_told_over_a_websocket_as_in_a_stream() {
+    let server = Server::start().await;
+    let follow = async |query: &str| {
+        let stream = connect(&server.socket).await;
+        let address = format!("ws://localhost/v1/events{query}");
+        tokio_tungstenite::client_async(address, stream).await.map(|(socket, _)| socket)
+    };
+    let forbid = async || {
+        let body = json!({"command": "forbidden"}).to_string();
+        let answer = server.unix("POST /v1/sandboxes/box/exec", &[JSON], body.as_bytes()).await;
+        assert_eq!(answer.code(), "POLICY_DENIED");
+    };
+    let mut socket = follow("").await.unwrap();
+    forbid().await;
+    let first = next_text(&mut socket).await.unwrap();
+    assert_eq!(
+        (&first["event"], &first["data"]["sandbox"]),
+        (&json!("run_denied"), &json!("box")),
+        "{first}"
+    );
+    forbid().await;
+    let second = next_text(&mut socket).await.unwrap();
+    // Whoever comes back goes on after the last it saw.
+    let mut again = follow(&format!("?after={}&kind=run_denied", first["id"])).await.unwrap();
+    assert_eq!(next_text(&mut again).await.unwrap(), second);
+    assert!(follow("?colour=1").await.is_err(), "what is no argument is refused before there is a socket");
+    server.shutdown.cancel();
+    assert!(next_text(&mut again).await.is_none(), "it ends with the daemon");
+}
+
+#[tokio::test]
 async fn a_websocket_over_tcp_needs_the_token_too() {
     let server = Server::start().await;
     let open = async |token: Option<&str>| {

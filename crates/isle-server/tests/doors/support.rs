@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use isle_engine::engine::DenyList;
 use isle_engine::{Engine, EngineConfig};
 use isle_server::{ListenOptions, Listeners, ServerConfig, Token, serve};
 use isle_store::Store;
@@ -30,7 +31,9 @@ impl Server {
     pub async fn start_with(change: impl FnOnce(&mut ServerConfig)) -> Self {
         let state = tempfile::tempdir().unwrap();
         let store = Store::open(&state.path().join("state")).unwrap();
-        let engine = Engine::start(EngineConfig::default(), store, Vec::new()).await.unwrap();
+        let deny = DenyList::new(&["forbidden".to_owned()]).unwrap();
+        let config = EngineConfig { deny, ..EngineConfig::default() };
+        let engine = Engine::start(config, store, Vec::new()).await.unwrap();
         let socket = state.path().join("run/isle.sock");
         let options = ListenOptions {
             unix: Some(socket.clone()),
