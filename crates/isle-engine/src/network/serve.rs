@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use isle_egress::{Denial, Gate, Outcome};
+use isle_egress::{Denial, Gate, Outcome, Reason};
 use isle_wire::{
     FrameError, GateAnswer, GateEvent, GateOpened, GatePorts, Request, Stream, TakeRequest, read_frame,
     write_message,
@@ -127,13 +127,7 @@ async fn serve(
                     let (agent, gate, answers) = (agent.clone(), Arc::clone(&gate), answers.clone());
                     let (told, peering) = (Arc::clone(&told), Arc::clone(&peering));
                     connections.spawn(async move {
-                        let before = gate.sequence();
                         if let Some(denial) = conduct(agent, &gate, &peering, opened, &answers).await {
-                            told.tell(&denial);
-                        }
-                        // Requests inside a connection are denied one by one. What others were denied
-                        // meanwhile is told once all the same.
-                        for denial in gate.denials_after(before) {
                             told.tell(&denial);
                         }
                         drop(place);
@@ -150,7 +144,19 @@ async fn serve(
         }
         Ok(())
     };
-    tokio::select! { ended = hear => ended, ended = tell => ended }
+    // Requests inside a connection are denied one by one, and it goes on.
+    let watch = async {
+        let mut seen = gate.sequence();
+        loop {
+            gate.request_denied().await;
+            let from = std::mem::replace(&mut seen, gate.sequence());
+            let denials = gate.denials_after(from);
+            for denial in denials.iter().filter(|denial| denial.reason == Reason::RequestNotGranted) {
+                told.tell(denial);
+            }
+        }
+    };
+    tokio::select! { ended = hear => ended, ended = tell => ended, () = watch => Ok(()) }
 }
 
 /// One connection, from its opening to its end.

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::contexts::has;
-use crate::harness::{TestDaemon, finish, until_some};
+use crate::harness::{TestDaemon, finish, until, until_some};
 
 /// A server of the host that serves until the test is over.
 pub(crate) struct Server {
@@ -69,7 +69,7 @@ impl Server {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("https://web.test:{}{path}", self.port)
     }
 
@@ -111,9 +111,18 @@ fn requests_are_granted_one_by_one_with_curl_over_both_versions_of_http() {
             assert!(run["violations"].to_string().contains("request_not_granted"), "{run}");
         }
     }
-    assert!(server.seen().iter().all(|seen| seen["url"].as_str().unwrap().starts_with("/v1/")));
-    let history = daemon.get("/v1/events/history?kind=network_denied");
-    assert!(history.to_string().contains("request_not_granted"), "{history}");
+    assert!(
+        !server.seen().is_empty()
+            && server.seen().iter().all(|seen| seen["url"].as_str().unwrap().starts_with("/v1/"))
+    );
+    let told = || daemon.get("/v1/events/history?kind=network_denied").to_string();
+    until("denied requests are told", || told().contains("request_not_granted"));
+    // A command of its own is granted requests, too.
+    let (local, requests) = (format!("127.0.0.1:{}", server.port), format!("{} GET", server.url("/once")));
+    let url = server.url("/once");
+    let once = daemon
+        .succeeds(&["run", "--allow", &local, "--allow", &requests, "--", "curl", "-sS", "-m", "30", &url]);
+    assert!(once.contains("/once"), "{once}");
 }
 
 #[test]

@@ -30,6 +30,16 @@ function git(request, response, path, query) {
 const files = { cert: fs.readFileSync('cert.pem'), key: fs.readFileSync('key.pem'), allowHTTP1: true };
 const server = http2.createSecureServer(files, (request, response) => {
   const [path, query = ''] = request.url.split('?');
+  if (path.startsWith('/git/private/')) {
+    // As services do: who says nothing is asked, and only the right word opens.
+    const right = 'Basic ' + Buffer.from('me:' + fs.readFileSync('token')).toString('base64');
+    if (request.headers.authorization !== right) {
+      response.statusCode = 401;
+      response.setHeader('www-authenticate', 'Basic realm="git"');
+      return response.end();
+    }
+    return git(request, response, path.slice('/git/private'.length), query);
+  }
   if (path.startsWith('/git/')) return git(request, response, path.slice(4), query);
   const hash = createHash('sha256');
   let size = 0;
