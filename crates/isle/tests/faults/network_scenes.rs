@@ -43,7 +43,7 @@ pub(crate) const DENY: Scene = Scene {
     settle: |_| {},
     check: |ground, told| {
         assert!(!granted(ground).contains("wanted.test"), "a fault grants nothing");
-        let audit = ground.daemon.get("/v1/audit?limit=1000").to_string();
+        let audit = ground.daemon.get("/v1/audit?limit=500").to_string();
         assert!(audit.contains("deny_request") || !matches!(told, Told::Done(_)), "{audit}");
     },
     last: Point::AnswerRecorded,
