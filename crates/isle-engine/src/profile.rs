@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::Tier;
 use crate::engine::EngineConfig;
 use crate::error::{Code, Error, Result};
-use crate::network::parse_grants;
+use crate::network::{GrantSet, parse_grants};
 use crate::sandbox::Settings;
 use crate::values::{ByteSize, SandboxName, Term};
 
@@ -46,6 +46,11 @@ impl Profile {
         settings.spec(config, None)?;
         settings.terms(config, &SandboxName::default_sandbox())?;
         parse_grants(&self.allow)?;
+        if let Some(set) = self.allow.iter().find(|text| GrantSet::named(text).is_some()) {
+            return Err(Error::new(Code::InvalidArgument, format!("allow: {set} is no host")).next(
+                "name hosts; what package clients use is granted with `--allow`, or by network_install",
+            ));
+        }
         match self.env.keys().find(|name| crate::run::steers_loader(name)) {
             None => Ok(()),
             Some(name) => {
