@@ -185,10 +185,13 @@ struct Follower {
     id: u64,
     /// Ends of commands that were told.
     steps: std::cell::Cell<usize>,
+    /// How often it was told that a program asks for a name.
+    asked: std::cell::Cell<u64>,
 }
 
 /// What a follower tells next.
 enum News {
+    Asked,
     Chunk(Channel, Bytes),
     Step(StepEnd),
     Ended(Ended),
@@ -203,7 +206,7 @@ impl Follower {
             state.followers.insert(id, position);
             id
         };
-        Self { run, id, steps: std::cell::Cell::new(0) }
+        Self { run, id, steps: std::cell::Cell::new(0), asked: std::cell::Cell::new(0) }
     }
 
     /// The next chunk, the end of a command, or the end.
@@ -213,6 +216,10 @@ impl Follower {
             changed.as_mut().enable();
             {
                 let mut state = self.run.state.borrow_mut();
+                if state.asked != self.asked.get() {
+                    self.asked.set(state.asked);
+                    return News::Asked;
+                }
                 let position = state.followers.get(&self.id).copied().unwrap_or(u64::MAX);
                 if let Some((channel, bytes)) = state.fresh.get(position) {
                     let was_full = state.fresh.is_full();
@@ -249,6 +256,7 @@ async fn send_output(mut writer: WriteHalf<Stream>, follower: &Follower) -> Resu
     loop {
         match follower.next().await {
             News::Chunk(channel, bytes) => write_frame(&mut writer, &output_frame(channel, bytes)).await?,
+            News::Asked => write_message(&mut writer, &ExecEvent::NameAsked).await?,
             News::Step(step) => write_message(&mut writer, &ExecEvent::Step(step)).await?,
             News::Ended(ended) => {
                 let (failed, report) = {

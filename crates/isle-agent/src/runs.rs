@@ -70,6 +70,8 @@ pub(crate) struct RunState {
     pub(crate) steps: Vec<StepEnd>,
     /// Of an interpreter: the call in it. Of one of several commands: the run of all.
     pub(crate) on_behalf: Weak<Run>,
+    /// How often the host is to be told that a program asks for a name.
+    pub(crate) asked: u64,
 }
 
 /// What the kernel said about an ended process.
@@ -99,6 +101,7 @@ impl RunState {
             context: None,
             steps: Vec::new(),
             on_behalf: Weak::new(),
+            asked: 0,
         }
     }
 

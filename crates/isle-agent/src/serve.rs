@@ -65,6 +65,7 @@ pub(crate) fn serve_forever(
         if let Some(ration) = ration {
             tokio::task::spawn_local(ration::keep(agent.clone(), ration));
         }
+        network::listen_for_questions(agent.clone());
         if write_preamble(&link, &preamble).is_err() && listener.is_none() {
             return;
         }
@@ -110,6 +111,7 @@ async fn connection(link: OwnedFd, agent: Shared) {
     let Ok(stream) = QuietSocket::new(link.into()) else { return };
     let (_mux, mut incoming, driver) = Mux::new(stream, Side::Agent);
     tokio::task::spawn_local(driver);
+    agent.network.host_came();
     while let Some(stream) = incoming.accept().await {
         let agent = agent.clone();
         tokio::task::spawn_local(async move {
@@ -117,6 +119,7 @@ async fn connection(link: OwnedFd, agent: Shared) {
             operation(stream, agent).await.ok();
         });
     }
+    agent.network.host_left();
 }
 
 async fn operation(mut stream: Stream, agent: Shared) -> Result<(), isle_wire::FrameError> {

@@ -223,6 +223,21 @@ impl Gate {
         self.changed.subscribe()
     }
 
+    /// What would deny a name now, without looking it up.
+    #[must_use]
+    pub fn name_denial(&self, name: &str) -> Option<Denial> {
+        let name = Name::parse(name).ok()?;
+        let granted = !self.state().policy.ports_of(&name, Instant::now()).is_empty();
+        (!granted).then(|| Denial::new(&name, Reason::NotGranted))
+    }
+
+    /// What would deny a connection now, as far as that is known before it is made.
+    #[must_use]
+    pub fn connection_denial(&self, host: &str, port: u16) -> Option<Denial> {
+        let target = target(host, port).ok()?;
+        self.state().policy.decide(&target, Instant::now()).err()
+    }
+
     pub(crate) fn note(&self, target: String, grant: Option<GrantId>, took: Duration, fate: Fate) {
         self.totals.ended(&fate);
         self.state().net.add(target, grant, took, fate);
@@ -421,7 +436,8 @@ impl Gate {
         let tally = state.tallies.get(&granted.id).map(Arc::clone);
         let tally = tally.ok_or_else(|| Denial::of(target, Reason::NotGranted))?;
         state.open += 1;
-        Ok((granted, tally, Seat(self)))
+        state.policy.connected(granted.id);
+        Ok((granted, tally, Seat(self, granted.id)))
     }
 
     async fn dial(&self, target: &Target) -> Result<TcpStream, Undialed> {
@@ -436,7 +452,7 @@ impl Gate {
             let now = Instant::now();
             let (still, next) = {
                 let state = self.state();
-                let still = state.policy.decide(target, now);
+                let still = state.policy.still(target, granted.id, now);
                 (still, state.policy.next_expiry(now))
             };
             let holds = still.is_ok_and(|now_granted| {
@@ -464,11 +480,16 @@ impl Gate {
 }
 
 /// One of the connections a sandbox may have open.
-struct Seat<'g>(&'g Gate);
+struct Seat<'g>(&'g Gate, GrantId);
 
 impl Drop for Seat<'_> {
     fn drop(&mut self) {
-        self.0.state().open -= 1;
+        let mut state = self.0.state();
+        state.open -= 1;
+        state.policy.disconnected(self.1);
+        if !state.policy.held().iter().any(|held| held.id == self.1) {
+            state.tallies.remove(&self.1);
+        }
     }
 }
 

@@ -155,6 +155,8 @@ pub struct Limits {
     pub bytes_per_second: Option<u64>,
     /// How long it holds from the moment it is made.
     pub lifetime: Option<Duration>,
+    /// Connections over the life of the grant. The last of them may go on longer than that life.
+    pub connections: Option<u64>,
 }
 
 /// The number of a grant within its policy.

@@ -17,6 +17,17 @@ pub(crate) struct Held {
     pub(crate) until: Option<Instant>,
     /// Its bytes are used up.
     pub(crate) exhausted: bool,
+    /// Connections it allowed, where those are limited.
+    connected: u64,
+    /// Of those, open now.
+    open: u64,
+}
+
+impl Held {
+    /// Whether it has no connection left to allow. Those that are open go on.
+    fn is_spent(&self) -> bool {
+        self.grant.limits.connections.is_some_and(|most| self.connected >= most)
+    }
 }
 
 /// The grants of a sandbox.
@@ -37,7 +48,7 @@ pub(crate) struct Granted {
 impl Policy {
     pub(crate) fn add(&mut self, id: GrantId, grant: Grant, now: Instant) {
         let until = grant.limits.lifetime.and_then(|lifetime| now.checked_add(lifetime));
-        self.held.push(Held { id, grant, until, exhausted: false });
+        self.held.push(Held { id, grant, until, exhausted: false, connected: 0, open: 0 });
     }
 
     pub(crate) fn remove(&mut self, id: GrantId) -> bool {
@@ -50,6 +61,26 @@ impl Policy {
         for held in self.held.iter_mut().filter(|held| held.id == id) {
             held.exhausted = true;
         }
+    }
+
+    /// A connection is made by a grant.
+    pub(crate) fn connected(&mut self, id: GrantId) {
+        for held in self.held.iter_mut().filter(|held| held.id == id) {
+            held.connected += 1;
+            held.open += 1;
+            if held.is_spent() {
+                // It has nothing more to give than what it gave, and that was meant whole.
+                held.until = None;
+            }
+        }
+    }
+
+    /// That connection has ended; a grant that has none left goes with its last one.
+    pub(crate) fn disconnected(&mut self, id: GrantId) {
+        for held in self.held.iter_mut().filter(|held| held.id == id) {
+            held.open = held.open.saturating_sub(1);
+        }
+        self.held.retain(|held| held.id != id || held.open > 0 || !held.is_spent());
     }
 
     pub(crate) fn held(&self) -> &[Held] {
@@ -70,12 +101,21 @@ impl Policy {
         self.held.iter().filter(move |held| held.until.is_none_or(|until| now < until))
     }
 
-    /// Whether a target is granted, and what may be spoken there. A grant of all requests is stronger
-    /// than one of some.
+    /// Whether a new connection to a target is granted, and what may be spoken there. A grant of all
+    /// requests is stronger than one of some.
     pub(crate) fn decide(&self, target: &Target, now: Instant) -> Result<Granted, Denial> {
+        Self::judge(target, self.in_force(now).filter(|held| !held.is_spent()))
+    }
+
+    /// The same for a connection that a grant has allowed before.
+    pub(crate) fn still(&self, target: &Target, by: GrantId, now: Instant) -> Result<Granted, Denial> {
+        Self::judge(target, self.in_force(now).filter(|held| held.id == by || !held.is_spent()))
+    }
+
+    fn judge<'p>(target: &Target, grants: impl Iterator<Item = &'p Held>) -> Result<Granted, Denial> {
         let mut closest: Option<&Held> = None;
         let mut limited: Option<Granted> = None;
-        for held in self.in_force(now).filter(|held| held.grant.pattern.covers(&target.host)) {
+        for held in grants.filter(|held| held.grant.pattern.covers(&target.host)) {
             let on_port = held.grant.ports.contains(&target.port);
             if on_port && !held.exhausted {
                 let protocol = held.grant.protocol_on(target.port);
@@ -145,7 +185,7 @@ impl Policy {
         let host = Host::Name(name.clone());
         let mut ports: Vec<u16> = self
             .in_force(now)
-            .filter(|held| held.grant.pattern.covers(&host))
+            .filter(|held| !held.is_spent() && held.grant.pattern.covers(&host))
             .flat_map(|held| held.grant.ports.iter().copied())
             .collect();
         ports.sort_unstable();
@@ -273,5 +313,26 @@ mod tests {
         policy.exhaust(0);
         assert_eq!(ask(&policy, "example.com"), Err(Reason::Exhausted));
         assert_eq!(ask(&policy, "example.com:80"), Err(Reason::PortNotGranted));
+    }
+
+    #[test]
+    fn a_grant_of_one_connection_allows_it_whole_and_no_other() {
+        let mut policy = Policy::default();
+        let now = Instant::now();
+        let mut grant = Grant::parse("example.com:443").unwrap();
+        grant.limits.connections = Some(1);
+        grant.limits.lifetime = Some(Duration::from_secs(5));
+        policy.add(1, grant, now);
+        let target = Target::parse("example.com:443", None).unwrap();
+        let name = Name::parse("example.com").unwrap();
+        assert!(policy.decide(&target, now).is_ok());
+        policy.connected(1);
+        assert_eq!(policy.decide(&target, now).unwrap_err().reason, Reason::NotGranted);
+        assert!(policy.ports_of(&name, now).is_empty());
+        // What it allowed goes on, also when unused it would have ended.
+        assert!(policy.still(&target, 1, now + Duration::from_secs(60)).is_ok());
+        assert!(policy.still(&target, 2, now).is_err(), "of another grant");
+        policy.disconnected(1);
+        assert!(policy.held().is_empty());
     }
 }

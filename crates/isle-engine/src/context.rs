@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Code, Error, Result};
+use crate::network::QuestionSender;
 use crate::values::{Address, Namespace, SandboxName};
 
 /// Through which door a call came.
@@ -72,6 +73,8 @@ pub struct CallContext {
     pub cancelled: CancellationToken,
     /// Gets a beat at least every five seconds while the call waits.
     pub beats: Option<BeatSink>,
+    /// Where questions go that somebody there can answer while the call waits.
+    pub questions: Option<QuestionSender>,
 }
 
 impl std::fmt::Debug for CallContext {
@@ -96,6 +99,7 @@ impl CallContext {
             authority: Authority::Operator,
             cancelled: CancellationToken::new(),
             beats: None,
+            questions: None,
         }
     }
 

@@ -53,6 +53,7 @@ codes! {
     FileNotFound "FILE_NOT_FOUND" 404 false "There is no such file or directory in the sandbox.";
     ProfileNotFound "PROFILE_NOT_FOUND" 404 false "The configuration has no profile of that name.";
     GrantNotFound "GRANT_NOT_FOUND" 404 false "The sandbox has no such grant.";
+    RequestNotFound "REQUEST_NOT_FOUND" 404 false "There is no request for network with that id, or no longer.";
     PortNotFound "PORT_NOT_FOUND" 404 false "That port of the sandbox is not shown on this host.";
     SyncNotFound "SYNC_NOT_FOUND" 404 false "There is no live sync of that name.";
     NamespaceNotFound "NAMESPACE_NOT_FOUND" 404 false "There is no namespace of that name.";

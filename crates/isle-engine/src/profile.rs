@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::Tier;
 use crate::engine::EngineConfig;
 use crate::error::{Code, Error, Result};
+use crate::network::{GrantSet, parse_grants};
 use crate::sandbox::Settings;
 use crate::values::{ByteSize, SandboxName, Term};
 
@@ -34,6 +35,8 @@ pub struct Profile {
     pub idle: Option<Term>,
     /// Variables of all that runs in it.
     pub env: BTreeMap<String, String>,
+    /// What it may reach, such as `example.com:443`.
+    pub allow: Vec<String>,
 }
 
 impl Profile {
@@ -42,6 +45,12 @@ impl Profile {
         let settings = self.under(&Settings::default());
         settings.spec(config, None)?;
         settings.terms(config, &SandboxName::default_sandbox())?;
+        parse_grants(&self.allow)?;
+        if let Some(set) = self.allow.iter().find(|text| GrantSet::named(text).is_some()) {
+            return Err(Error::new(Code::InvalidArgument, format!("allow: {set} is no host")).next(
+                "name hosts; what package clients use is granted with `--allow`, or by network_install",
+            ));
+        }
         match self.env.keys().find(|name| crate::run::steers_loader(name)) {
             None => Ok(()),
             Some(name) => {
@@ -76,6 +85,9 @@ pub(crate) struct MadeBy {
     /// Its variables, as they were then.
     #[serde(default)]
     pub(crate) env: BTreeMap<String, String>,
+    /// What it may reach, as it was then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) allow: Vec<String>,
 }
 
 impl Settings {
@@ -89,7 +101,10 @@ impl Settings {
 
     /// What the sandbox keeps of the profile.
     pub(crate) fn made_by(&self, config: &EngineConfig) -> Result<Option<MadeBy>> {
-        let made_by = |name: &String| Ok(MadeBy { name: name.clone(), env: find(config, name)?.env.clone() });
+        let made_by = |name: &String| {
+            let profile = find(config, name)?;
+            Ok(MadeBy { name: name.clone(), env: profile.env.clone(), allow: profile.allow.clone() })
+        };
         self.profile.as_ref().map(made_by).transpose()
     }
 }

@@ -120,6 +120,8 @@ points! {
     GrantRecorded "grant.recorded" Die Everywhere;
     AuthorityRecorded "authority.recorded" Die Everywhere;
     AuthorityPlaced "authority.placed" Die Everywhere;
+    NamespaceGrantRecorded "grant.namespace_recorded" Die Everywhere;
+    AnswerRecorded "grant.answer_recorded" Die Everywhere;
 
     // Making a sandbox anew in place of another.
     ReplaceMarked "replace.marked" Fail Everywhere;

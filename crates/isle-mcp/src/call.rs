@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use isle_engine::context::Beat;
 use isle_engine::{CallContext, Door, Error};
 use rmcp::model::{
@@ -15,6 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::ask::{self, Era, InFlight, Same};
 use crate::handler::{McpHandler, McpPeer};
 use crate::outlive::Outlive;
 use crate::render;
@@ -24,6 +27,8 @@ use crate::shorten::shorten;
 const PROGRESS_CHARACTERS: usize = 200;
 const LOG_CHARACTERS: usize = 200;
 const CLIENT_NAME_CHARACTERS: usize = 64;
+/// Questions of one call that wait to be put; who asks more is denied.
+const QUESTIONS: usize = 8;
 
 /// Arguments as the log may show them: a token is nobody's business.
 fn logged(arguments: &Value) -> String {
@@ -47,31 +52,50 @@ impl McpHandler {
             self.shared.log_calls.then(|| (Instant::now(), shorten(&logged(&arguments), LOG_CHARACTERS)));
         let peer = self.peer(&context);
         let actor = actor(peer.as_ref(), &context);
-
-        let cancelled = CancellationToken::new();
         let progress =
             context.meta.get_progress_token().map(|token| Progress::start(context.peer.clone(), token));
-        let mut call_context = CallContext::new(Door::Mcp, actor.clone());
-        call_context.cancelled = cancelled.clone();
-        call_context.beats = progress.as_ref().map(Progress::sink);
-        if let Some(peer) = peer {
-            call_context = call_context.within(peer.namespace, peer.authority);
-        }
-        let engine = self.shared.engine.clone();
-        let operation = name.clone();
-        let mut call = Outlive::new(async move { engine.call(call_context, &operation, arguments).await });
-
-        let outcome = tokio::select! {
-            outcome = &mut call => outcome,
-            () = context.ct.cancelled() => {
-                if self.lets_go(&context.id) {
-                    // The client went away without a word, or the daemon goes down: the run goes on.
-                    drop(call);
-                    let message = "the connection ended; the run goes on, and `history` and `wait` find it";
-                    return Err(ErrorData::internal_error(message, None));
+        let era = ask::era(&context);
+        let same = Same { name: name.to_string(), arguments, actor: actor.clone() };
+        let mut flight = match &request.request_state {
+            Some(state) => {
+                let responses = request.input_responses.as_ref();
+                match ask::resume(&self.shared, state, responses, &same).await? {
+                    Ok(flight) => flight,
+                    Err(asked_again) => return Ok(asked_again),
                 }
-                cancelled.cancel();
-                call.await
+            }
+            None => {
+                let mut call_context = CallContext::new(Door::Mcp, actor.clone());
+                call_context.cancelled = CancellationToken::new();
+                call_context.beats = progress.as_ref().map(Progress::sink);
+                if let Some(peer) = peer {
+                    call_context = call_context.within(peer.namespace, peer.authority);
+                }
+                self.take_off(call_context, &same, era)
+            }
+        };
+
+        let mut asking = FuturesUnordered::new();
+        let outcome = loop {
+            tokio::select! {
+                outcome = &mut flight.call => break outcome,
+                Some(question) = flight.questions.recv() => match era {
+                    Some(Era::Results) => return ask::park(&self.shared, flight, question, same),
+                    Some(Era::Requests) | None => {
+                        asking.push(ask::elicit(&self.shared, &context, flight.by.clone(), question));
+                    }
+                },
+                Some(()) = asking.next() => {}
+                () = context.ct.cancelled() => {
+                    if self.lets_go(&context.id) {
+                        // The client went away without a word, or the daemon goes down: the run goes on.
+                        drop(flight);
+                        let message = "the connection ended; the run goes on, and `history` and `wait` find it";
+                        return Err(ErrorData::internal_error(message, None));
+                    }
+                    flight.by.cancelled.cancel();
+                    break flight.call.await;
+                }
             }
         };
         drop(progress);
@@ -82,6 +106,17 @@ impl McpHandler {
             Ok(output) => render::success(output).into(),
             Err(error) => render::failure(&error).into(),
         })
+    }
+
+    /// Begins a call.
+    fn take_off(&self, mut context: CallContext, same: &Same, era: Option<Era>) -> InFlight {
+        let (sender, questions) = mpsc::channel(QUESTIONS);
+        let by = context.clone();
+        context.questions = era.map(|_| sender);
+        let (engine, operation, input) =
+            (self.shared.engine.clone(), same.name.clone(), same.arguments.clone());
+        let call = Outlive::new(async move { engine.call(context, &operation, input).await });
+        InFlight { call, questions, by }
     }
 
     /// A tool of a set that is not on is refused like one that does not exist, with the way to it.

@@ -16,6 +16,7 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
+use crate::ask::Parking;
 use crate::stream::StreamState;
 use crate::tools::{Descriptions, Shelf};
 
@@ -54,6 +55,7 @@ pub(crate) struct Shared {
     pub(crate) tools: Shelf,
     pub(crate) log_calls: bool,
     pub(crate) leaving: AtomicBool,
+    pub(crate) parking: Parking,
 }
 
 /// Serves the registry's operations as MCP tools.
@@ -77,7 +79,13 @@ impl McpHandler {
     #[must_use]
     pub fn new(engine: Engine, options: McpOptions) -> Self {
         let tools = Shelf::new(engine.registry(), &options.descriptions);
-        let shared = Shared { engine, tools, log_calls: options.log_calls, leaving: AtomicBool::new(false) };
+        let shared = Shared {
+            engine,
+            tools,
+            log_calls: options.log_calls,
+            leaving: AtomicBool::new(false),
+            parking: Parking::default(),
+        };
         Self { shared: Arc::new(shared), toolsets: options.toolsets, peer: None, stream: None }
     }
 

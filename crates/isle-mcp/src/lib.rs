@@ -3,6 +3,7 @@
 //! protocol revision the SDK knows, over a byte stream ([`serve_stream`]) and over streamable
 //! HTTP ([`http_service`]).
 
+mod ask;
 mod call;
 mod handler;
 mod http;

@@ -11,6 +11,7 @@ mod events;
 mod evict;
 mod facts;
 mod files;
+mod namespace_grants;
 mod open;
 mod quarantine;
 mod rows;

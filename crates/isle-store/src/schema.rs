@@ -12,7 +12,7 @@ use crate::files;
 pub(crate) const APPLICATION_ID: i32 = 0x4953_4c45;
 
 /// Position `n` leads from version `n` to `n + 1`. Never edit one that was released; add another.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7, V8, V9, V10];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7, V8, V9, V10, V11];
 
 // Every index is a page more to write for each run, so there is one only where a search would be long:
 // old runs are forgotten, so those that have not ended are found by looking at all, and what one sandbox
@@ -187,6 +187,14 @@ CREATE TABLE syncs (
     sandbox_id TEXT NOT NULL,
     definition TEXT NOT NULL,
     started_at_ms INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+";
+
+// What every sandbox of a namespace may reach: the engine's affair, as one value.
+const V11: &str = "
+CREATE TABLE namespace_grants (
+    namespace TEXT PRIMARY KEY,
+    grants TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 ";
 

@@ -324,6 +324,9 @@ pub enum ExecEvent {
     /// One of several commands has ended; all its output was sent. Since generation 3.
     #[n(4)]
     Step(#[n(0)] StepEnd),
+    /// A program of the sandbox asks for a name, and no gate is served: see [`Request::Gate`].
+    #[n(80)]
+    NameAsked,
 }
 
 /// Output that was not retained.

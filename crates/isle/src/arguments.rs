@@ -26,7 +26,8 @@ pub(crate) use job::{
 };
 pub(crate) use lifecycle::{CreateArguments, ExtendArguments, PauseArguments};
 pub(crate) use network::{
-    AllowArguments, ExposeArguments, GrantsArguments, NetArguments, RevokeArguments, UnexposeArguments,
+    AllowArguments, ApproveArguments, ExposeArguments, GrantsArguments, GrantsCommand, NetArguments,
+    RevokeArguments, UnexposeArguments,
 };
 pub(crate) use sync::{
     PullArguments, PushArguments, StartArguments, StopArguments, SyncArguments, SyncCommand, SyncOptions,

@@ -5,6 +5,7 @@
 
 mod dial;
 mod dns;
+mod first;
 mod names;
 mod take;
 
@@ -25,6 +26,7 @@ use crate::serve::Shared;
 use names::Names;
 
 pub(crate) use dial::dial;
+pub(crate) use first::listen_for_questions;
 pub(crate) use take::take;
 
 const NAME_PORT: u16 = 53;
@@ -50,6 +52,10 @@ struct State {
     waiting: HashMap<u64, TcpStream>,
     /// Taken: how to reset them.
     taken: HashMap<u64, AbortHandle>,
+    /// Where questions arrive while no gate is served.
+    idle: Option<first::Idle>,
+    /// Daemons that are connected.
+    hosts: usize,
 }
 
 impl Network {
@@ -76,17 +82,26 @@ impl Network {
         }
     }
 
+    /// A daemon has connected, or left.
+    pub(crate) fn host_came(&self) {
+        self.state.borrow_mut().hosts += 1;
+    }
+
+    pub(crate) fn host_left(&self) {
+        self.state.borrow_mut().hosts -= 1;
+    }
+
     fn begin(&self) -> u64 {
         let mut state = self.state.borrow_mut();
         state.turn += 1;
         state.turn
     }
 
-    /// Ends what belongs to a gate, unless a later one is served already.
-    fn end(&self, turn: u64) {
+    /// Ends what belongs to a gate, unless a later one is served already. Whether it was the last.
+    fn end(&self, turn: u64) -> bool {
         let mut state = self.state.borrow_mut();
         if state.turn != turn {
-            return;
+            return false;
         }
         for (_, stream) in state.waiting.drain() {
             take::reset(stream);
@@ -94,16 +109,22 @@ impl Network {
         for (_, task) in state.taken.drain() {
             task.abort();
         }
+        true
     }
 }
 
 /// Serves the gate whose stream this is, until it ends.
 pub(crate) async fn gate(mut stream: Stream, agent: Shared) -> Result<(), FrameError> {
     let turn = agent.network.begin();
-    // One that is being replaced needs a moment to let go of the address.
-    let socket = match bind_names().await {
-        Ok(socket) => Rc::new(socket),
-        Err(error) => return write_message(&mut stream, &GateEvent::Failed(error.to_string())).await,
+    let idle = agent.network.state.borrow_mut().idle.take();
+    let socket = match idle {
+        // With the questions that have arrived.
+        Some(idle) => idle.taken(),
+        // One that is being replaced needs a moment to let go of the address.
+        None => match bind_names().await {
+            Ok(socket) => Rc::new(socket),
+            Err(error) => return write_message(&mut stream, &GateEvent::Failed(error.to_string())).await,
+        },
     };
     write_message(&mut stream, &GateEvent::Ready).await?;
     let (events, outgoing) = mpsc::channel(DEPTH);
@@ -121,7 +142,12 @@ pub(crate) async fn gate(mut stream: Stream, agent: Shared) -> Result<(), FrameE
         ended = serving.hear(from_host) => ended,
         () = serving.answer() => Ok(()),
     };
-    agent.network.end(turn);
+    let was_last = agent.network.end(turn);
+    // The address is free again for whoever is next.
+    drop(serving);
+    if was_last {
+        listen_for_questions(agent);
+    }
     ended
 }
 

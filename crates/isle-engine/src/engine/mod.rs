@@ -25,15 +25,15 @@ use crate::agent::{FileToWrite, KeepMode};
 use crate::backend::{Backend, Offer};
 use crate::children::Children;
 pub use crate::children::{NamePattern, SpawnPolicies, SpawnPolicy};
-use crate::context::{CallContext, Door};
+use crate::context::{Authority, CallContext, Door};
 pub use crate::deny::DenyList;
 use crate::error::{Code, Error, Result};
 use crate::events::{EventSelection, Events, FollowedEvent};
 use crate::failpoint;
 use crate::journal::{Audit, Journal};
 use crate::metrics::{Metric, Metrics};
-use crate::network::Forwards;
-pub use crate::network::NetworkConfig;
+pub use crate::network::{Answer, NetworkConfig, Question, QuestionSender};
+use crate::network::{Asks, Forwards, NamespaceGrants};
 use crate::ops::Registry;
 use crate::pipeline::stopping;
 use crate::queue::{Admission, Capacity};
@@ -89,6 +89,10 @@ pub(crate) struct Inner {
     pub(crate) traffic: Arc<isle_egress::Totals>,
     /// Ports of sandboxes on this host.
     pub(crate) forwards: Forwards,
+    /// What sandboxes were denied and a person may grant.
+    pub(crate) asks: Asks,
+    /// What all sandboxes of a namespace may reach.
+    pub(crate) namespace_grants: NamespaceGrants,
     /// Everything that goes on in the background; stopping waits for it.
     pub(crate) tasks: TaskTracker,
     pub(crate) started: std::time::Instant,
@@ -145,6 +149,8 @@ impl Engine {
             resolver,
             traffic: Arc::default(),
             forwards: Forwards::default(),
+            asks: Asks::default(),
+            namespace_grants: NamespaceGrants::default(),
             tasks: TaskTracker::new(),
             started: std::time::Instant::now(),
             leaving: CancellationToken::new(),
@@ -153,6 +159,7 @@ impl Engine {
             stopping: AtomicBool::new(false),
         });
         inner.load_tenants()?;
+        inner.load_namespace_grants()?;
         inner.load_changes()?;
         tokio::spawn(inner.events.keep());
         inner.load_variables()?;
@@ -225,8 +232,17 @@ impl Engine {
         after: Option<u64>,
         selection: EventSelection,
     ) -> Result<BoxStream<'static, FollowedEvent>> {
-        let namespace = crate::events::within(context, all)?;
-        Ok(self.inner.events.follow(after, EventSelection { namespace, ..selection }))
+        let selection = EventSelection { namespace: crate::events::within(context, all)?, ..selection };
+        let listening = match context.authority {
+            Authority::Operator => self.inner.listen_for_requests(&selection),
+            Authority::Tenant => None,
+        };
+        let events = self.inner.events.follow(after, selection);
+        Ok(events
+            .inspect(move |_| {
+                let _ = &listening;
+            })
+            .boxed())
     }
 
     /// Everything that is counted and measured; the operator's, since it is about all namespaces.

@@ -26,7 +26,7 @@ pub struct EventSelection {
 }
 
 impl EventSelection {
-    fn takes(&self, event: &Event) -> bool {
+    pub(crate) fn takes(&self, event: &Event) -> bool {
         let same = |wanted: Option<&str>, found: Option<&str>| wanted.is_none() || wanted == found;
         (self.kinds.is_empty() || self.kinds.contains(&event.kind))
             && same(self.namespace.as_deref(), Some(&event.namespace))

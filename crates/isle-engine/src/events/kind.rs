@@ -73,11 +73,15 @@ pub enum EventKind {
     NetworkGranted,
     /// A sandbox was denied something of the network for the first time.
     NetworkDenied,
+    /// What a sandbox was denied waits for a person to grant it.
+    NetworkRequested,
+    /// A person has granted or denied it.
+    NetworkAnswered,
 }
 
 impl EventKind {
     /// All of them, in the order they are shown.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 32] = [
         Self::RunStarted,
         Self::RunCompleted,
         Self::RunFailed,
@@ -108,6 +112,8 @@ impl EventKind {
         Self::SyncStopped,
         Self::NetworkGranted,
         Self::NetworkDenied,
+        Self::NetworkRequested,
+        Self::NetworkAnswered,
     ];
 
     /// As text, the same as in JSON.
@@ -144,6 +150,8 @@ impl EventKind {
             Self::SyncStopped => "sync_stopped",
             Self::NetworkGranted => "network_granted",
             Self::NetworkDenied => "network_denied",
+            Self::NetworkRequested => "network_requested",
+            Self::NetworkAnswered => "network_answered",
         }
     }
 }

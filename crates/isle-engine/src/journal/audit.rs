@@ -4,6 +4,7 @@ use isle_store::{AuditEntry, RunRow, SandboxRow, wall_clock_ms};
 use serde_json::{Value, json};
 
 use crate::context::CallContext;
+use crate::network::Ask;
 use crate::run::Run;
 use crate::sandbox::Sandbox;
 use crate::values::{Namespace, SandboxName};
@@ -120,6 +121,13 @@ impl Audit {
     pub(crate) fn run(context: &CallContext, action: &str, run: &Run, detail: Value) -> Self {
         let sandbox = run.sandbox_name().to_string();
         Self(Actor::of(context).entry(action, Some(sandbox), Some(run.id.to_string()), detail))
+    }
+
+    /// An answer to a request, on record where that came from.
+    pub(crate) fn answer(context: &CallContext, action: &str, ask: &Ask, detail: Value) -> Self {
+        let run = ask.run().map(|run| run.to_string());
+        let entry = Actor::of(context).entry(action, Some(ask.address.name.to_string()), run, detail);
+        Self(AuditEntry { namespace: recorded(&ask.address.namespace), ..entry })
     }
 
     /// A change of files.

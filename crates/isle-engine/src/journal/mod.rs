@@ -191,6 +191,17 @@ impl Journal {
         self.change(sandbox, SandboxChange { spec: Some(spec), ..SandboxChange::default() })
     }
 
+    /// What all sandboxes of a namespace are granted from now on.
+    pub(crate) fn namespace_grants(
+        &self,
+        namespace: &Namespace,
+        grants: &[StoredGrant],
+        audit: &Audit,
+    ) -> Result<()> {
+        let grants = serde_json::to_value(grants).map_err(Error::internal)?;
+        self.store.set_namespace_grants(&namespace.to_string(), &grants, &audit.0).map_err(store_error)
+    }
+
     /// When it was last used, and what is left of its time.
     pub(crate) fn sandbox_last_used(&self, sandbox: &Sandbox) -> Result<()> {
         let change = SandboxChange {

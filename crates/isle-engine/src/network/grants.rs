@@ -16,7 +16,7 @@ use crate::engine::Inner;
 use crate::error::{Code, Error, Result};
 use crate::events::{Event, EventKind};
 use crate::journal::Audit;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, Settings};
 
 /// A grant in force, as it is told.
 #[derive(Debug)]
@@ -30,8 +30,8 @@ pub(crate) struct InForce {
 /// Grants of one run; they end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct RunGrants {
-    gate: Arc<Gate>,
-    ids: Vec<GrantId>,
+    pub(super) gate: Arc<Gate>,
+    pub(super) ids: Vec<GrantId>,
 }
 
 impl Drop for RunGrants {
@@ -43,18 +43,30 @@ impl Drop for RunGrants {
 }
 
 impl Inner {
-    /// The gate of a sandbox, with what the configuration and earlier calls granted it.
+    /// The gate of a sandbox, with what the configuration, its profile, its namespace and earlier calls
+    /// granted it.
     fn gate_of<'s>(&self, sandbox: &'s Sandbox) -> &'s Arc<Gate> {
+        if let Some(gate) = sandbox.network.gate.get() {
+            return gate;
+        }
+        // Held until the gate is known: who changes what a namespace may reach finds it, or comes first.
+        let shared = self.namespace_grants.hold();
         sandbox.network.gate.get_or_init(|| {
             let gate = self.new_gate(sandbox);
             let mut sources = crate::lock(&sandbox.network.sources);
+            let mut give = |grant: Grant, source| sources.push((gate.grant(grant), source));
             for grant in &self.config.network.allow {
-                sources.push((gate.grant(grant.clone()), Source::Config));
+                give(grant.clone(), Source::Config);
             }
-            for stored in sandbox.network.stored() {
-                if let Some(grant) = stored.revived(wall_clock_ms()) {
-                    sources.push((gate.grant(grant), Source::Sandbox));
-                }
+            for grant in sandbox.profile_grants() {
+                give(grant, Source::Profile);
+            }
+            let now = wall_clock_ms();
+            for grant in shared.of(&sandbox.namespace).iter().filter_map(|stored| stored.revived(now)) {
+                give(grant, Source::Namespace);
+            }
+            for grant in sandbox.network.stored().iter().filter_map(|stored| stored.revived(now)) {
+                give(grant, Source::Sandbox);
             }
             Arc::new(gate)
         })
@@ -64,7 +76,9 @@ impl Inner {
     pub(crate) async fn open_granted_gate(self: &Arc<Self>, sandbox: &Arc<Sandbox>) {
         let granted = !self.config.network.allow.is_empty()
             || !sandbox.network.stored().is_empty()
-            || !self.peer_ports(sandbox).is_empty();
+            || !self.peer_ports(sandbox).is_empty()
+            || sandbox.profile.as_ref().is_some_and(|profile| !profile.allow.is_empty())
+            || self.namespace_grants.has(&sandbox.namespace);
         if !granted || sandbox.spec.tier == Tier::Process {
             return;
         }
@@ -73,14 +87,28 @@ impl Inner {
         }
     }
 
+    /// Opens the gate of a sandbox in which somebody asks for a name: what is denied is recorded, too.
+    pub(crate) fn open_gate_later(self: &Arc<Self>, sandbox: &Arc<Sandbox>) {
+        let (inner, sandbox) = (Arc::clone(self), Arc::clone(sandbox));
+        self.tasks.spawn(async move {
+            if let Err(error) = inner.open_gate(&sandbox).await {
+                tracing::debug!(sandbox = %sandbox.name, %error, "what the sandbox asks for is not recorded");
+            }
+        });
+    }
+
+    /// Refuses to grant something to a sandbox that is to be made and would have no network.
+    pub(crate) fn refuse_without_network(&self, settings: &Settings) -> Result<()> {
+        match settings.spec(&self.current(), None)?.tier {
+            Tier::Process => Err(no_network()),
+            Tier::Container => Ok(()),
+        }
+    }
+
     /// Has the agent of a sandbox serve its gate.
     pub(crate) async fn open_gate<'s>(self: &Arc<Self>, sandbox: &'s Arc<Sandbox>) -> Result<&'s Arc<Gate>> {
         if sandbox.spec.tier == Tier::Process {
-            return Err(Error::new(
-                Code::BackendUnavailable,
-                "a sandbox of tier process has no network of its own, so nothing can be granted to it",
-            )
-            .next("use a sandbox of tier container"));
+            return Err(no_network());
         }
         let agent = sandbox.agent()?;
         if !agent.serves_gate() {
@@ -93,9 +121,9 @@ impl Inner {
         let gate = self.gate_of(sandbox);
         let mut attached = sandbox.network.attached.lock().await;
         if !*attached {
-            let teller = self.teller(sandbox);
+            let desk = serve::Desk { teller: self.teller(sandbox), asker: self.asker(sandbox) };
             let peering = Peering::of(self, sandbox);
-            serve::attach(agent, Arc::clone(gate), self.halted.clone(), teller, peering).await.map_err(
+            serve::attach(agent, Arc::clone(gate), self.halted.clone(), desk, peering).await.map_err(
                 |why| {
                     Error::new(
                         Code::SandboxFailed,
@@ -133,36 +161,25 @@ impl Inner {
         sandbox: &Arc<Sandbox>,
         grants: &[Grant],
     ) -> Result<()> {
-        // A child never reaches more than its parent: it has what the configuration gives to all.
+        // A child never reaches more than its parent: it has what all sandboxes of the namespace have.
         sandbox.refuse_child("network of its own")?;
         context.operator_only("granting network")?;
         let gate = Arc::clone(self.open_gate(sandbox).await?);
-        let now = wall_clock_ms();
-        let mut sources = crate::lock(&sandbox.network.sources);
-        let mut stored = sandbox.network.stored();
-        let texts: Vec<String> = grants.iter().map(ToString::to_string).collect();
-        stored.retain(|one| !texts.contains(&one.grant) && one.revived(now).is_some());
-        stored.extend(grants.iter().map(|grant| StoredGrant::of(grant, now)));
-        if stored.len() > MOST_GRANTS {
-            return Err(Error::new(
-                Code::LimitReached,
-                format!("a sandbox has at most {MOST_GRANTS} grants"),
-            )
-            .next("take some back with `revoke_grant`, or grant a wildcard such as *.example.com"));
-        }
         let audit = Audit::files(context, "allow", sandbox, json!({ "grants": grants_detail(grants) }));
-        self.journal.sandbox_grants(sandbox, stored.clone(), &audit)?;
+        self.give(sandbox, &gate, grants, &audit)
+    }
+
+    /// The same for whoever has the gate, and says why.
+    pub(super) fn give(&self, sandbox: &Sandbox, gate: &Gate, grants: &[Grant], audit: &Audit) -> Result<()> {
+        // Held until all is done, so that record and gate change in the same order.
+        let mut sources = crate::lock(&sandbox.network.sources);
+        let stored = with_grants(sandbox.network.stored(), grants, "a sandbox")?;
+        self.journal.sandbox_grants(sandbox, stored.clone(), audit)?;
         isle_fail::pass(Point::GrantRecorded);
         *crate::lock(&sandbox.network.stored) = stored;
-        for (id, grant, ..) in gate.grants() {
-            let own = sources.iter().any(|&(known, source)| known == id && source == Source::Sandbox);
-            if own && texts.contains(&grant.to_string()) {
-                gate.revoke(id);
-            }
-        }
-        sources.extend(grants.iter().map(|grant| (gate.grant(grant.clone()), Source::Sandbox)));
+        replace(gate, &mut sources, grants, Source::Sandbox);
         drop(sources);
-        let message = format!("may reach {}", texts.join(", "));
+        let message = format!("may reach {}", texts(grants).join(", "));
         let data = json!({ "grants": grants_detail(grants) });
         self.tell_network(EventKind::NetworkGranted, sandbox, message, data);
         Ok(())
@@ -183,7 +200,13 @@ impl Inner {
         })
     }
 
-    fn tell_network(&self, kind: EventKind, sandbox: &Sandbox, message: String, data: serde_json::Value) {
+    pub(super) fn tell_network(
+        &self,
+        kind: EventKind,
+        sandbox: &Sandbox,
+        message: String,
+        data: serde_json::Value,
+    ) {
         let mut event = Event::new(kind, &sandbox.address().namespace, message).data(data);
         event.sandbox = Some(sandbox.name.to_string());
         self.publish(event);
@@ -191,34 +214,16 @@ impl Inner {
 
     /// Takes grants of a sandbox back: on record first, in force at once.
     pub(crate) fn revoke(&self, context: &CallContext, sandbox: &Sandbox, grants: &[Grant]) -> Result<()> {
-        let texts: Vec<String> = grants.iter().map(ToString::to_string).collect();
         // Held until all is done, so that record and gate change in the same order.
-        let sources = crate::lock(&sandbox.network.sources);
-        let mut stored = sandbox.network.stored();
-        for text in &texts {
-            let before = stored.len();
-            stored.retain(|one| one.grant != *text);
-            if stored.len() == before {
-                let known: Vec<String> = stored.iter().map(|one| one.grant.clone()).collect();
-                return Err(Error::new(
-                    Code::GrantNotFound,
-                    format!("the sandbox {} has no grant {text}", sandbox.name),
-                )
-                .detail("grants", known)
-                .next("name one of those in `details`; grants of the configuration are changed there"));
-            }
-        }
-        let audit = Audit::files(context, "revoke_grant", sandbox, json!({ "grants": texts }));
+        let mut sources = crate::lock(&sandbox.network.sources);
+        let whose = format!("the sandbox {}", sandbox.name);
+        let stored = without_grants(sandbox.network.stored(), grants, &whose)?;
+        let audit = Audit::files(context, "revoke_grant", sandbox, json!({ "grants": texts(grants) }));
         self.journal.sandbox_grants(sandbox, stored.clone(), &audit)?;
         isle_fail::pass(Point::GrantRecorded);
         *crate::lock(&sandbox.network.stored) = stored;
         if let Some(gate) = sandbox.network.gate() {
-            for (id, grant, ..) in gate.grants() {
-                let own = sources.iter().any(|&(known, source)| known == id && source == Source::Sandbox);
-                if own && texts.contains(&grant.to_string()) {
-                    gate.revoke(id);
-                }
-            }
+            withdraw(gate, &mut sources, grants, Source::Sandbox);
         }
         Ok(())
     }
@@ -239,7 +244,85 @@ impl Inner {
     }
 }
 
-fn grants_detail(grants: &[Grant]) -> Vec<serde_json::Value> {
+fn no_network() -> Error {
+    Error::new(
+        Code::BackendUnavailable,
+        "a sandbox of tier process has no network of its own, so nothing can be granted to it",
+    )
+    .next("use a sandbox of tier container")
+}
+
+/// As they are written.
+pub(super) fn texts(grants: &[Grant]) -> Vec<String> {
+    grants.iter().map(ToString::to_string).collect()
+}
+
+/// What is stored, with more. A grant of the same hosts, ports and protocol takes the place of the one
+/// before; what has expired is left out.
+pub(super) fn with_grants(
+    mut stored: Vec<StoredGrant>,
+    grants: &[Grant],
+    whose: &str,
+) -> Result<Vec<StoredGrant>> {
+    let (now, texts) = (wall_clock_ms(), texts(grants));
+    stored.retain(|one| !texts.contains(&one.grant) && one.revived(now).is_some());
+    stored.extend(grants.iter().map(|grant| StoredGrant::of(grant, now)));
+    if stored.len() > MOST_GRANTS {
+        return Err(Error::new(Code::LimitReached, format!("{whose} has at most {MOST_GRANTS} grants"))
+            .next("take some back with `revoke_grant`, or grant a wildcard such as *.example.com"));
+    }
+    Ok(stored)
+}
+
+/// What is stored, with less.
+pub(super) fn without_grants(
+    mut stored: Vec<StoredGrant>,
+    grants: &[Grant],
+    whose: &str,
+) -> Result<Vec<StoredGrant>> {
+    for text in texts(grants) {
+        let before = stored.len();
+        stored.retain(|one| one.grant != text);
+        if stored.len() == before {
+            let known: Vec<String> = stored.iter().map(|one| one.grant.clone()).collect();
+            return Err(Error::new(Code::GrantNotFound, format!("{whose} has no grant {text}"))
+                .detail("grants", known)
+                .next("name one of those in `details`; grants of the configuration are changed there"));
+        }
+    }
+    Ok(stored)
+}
+
+/// Gives grants to a gate, in the place of those that say the same and come from there.
+pub(super) fn replace(gate: &Gate, sources: &mut Vec<(GrantId, Source)>, grants: &[Grant], from: Source) {
+    let before = ids(gate, sources, grants, from);
+    sources.extend(grants.iter().map(|grant| (gate.grant(grant.clone()), from)));
+    // Afterwards: what is open by both is not cut.
+    end(gate, sources, &before);
+}
+
+/// Takes grants back from a gate that come from there.
+pub(super) fn withdraw(gate: &Gate, sources: &mut Vec<(GrantId, Source)>, grants: &[Grant], from: Source) {
+    let found = ids(gate, sources, grants, from);
+    end(gate, sources, &found);
+}
+
+fn ids(gate: &Gate, sources: &[(GrantId, Source)], grants: &[Grant], from: Source) -> Vec<GrantId> {
+    let texts = texts(grants);
+    let wanted =
+        |id: GrantId, grant: &Grant| sources.contains(&(id, from)) && texts.contains(&grant.to_string());
+    let held = gate.grants();
+    held.iter().filter(|(id, grant, ..)| wanted(*id, grant)).map(|(id, ..)| *id).collect()
+}
+
+fn end(gate: &Gate, sources: &mut Vec<(GrantId, Source)>, ids: &[GrantId]) {
+    for &id in ids {
+        gate.revoke(id);
+    }
+    sources.retain(|(id, _)| !ids.contains(id));
+}
+
+pub(super) fn grants_detail(grants: &[Grant]) -> Vec<serde_json::Value> {
     grants
         .iter()
         .map(|grant| {
@@ -251,6 +334,15 @@ fn grants_detail(grants: &[Grant]) -> Vec<serde_json::Value> {
             })
         })
         .collect()
+}
+
+impl Sandbox {
+    /// What the profile it was made by grants.
+    fn profile_grants(&self) -> Vec<Grant> {
+        let texts = self.profile.as_ref().map(|profile| profile.allow.as_slice()).unwrap_or_default();
+        // They were read when the sandbox was made; what no longer can be read grants nothing.
+        texts.iter().filter_map(|text| Grant::parse(text).ok()).collect()
+    }
 }
 
 impl StoredGrant {
@@ -266,7 +358,7 @@ impl StoredGrant {
     }
 
     /// As a grant again, if it still holds.
-    fn revived(&self, now_ms: i64) -> Option<Grant> {
+    pub(super) fn revived(&self, now_ms: i64) -> Option<Grant> {
         let mut grant = Grant::parse(&self.grant).ok()?;
         grant.limits.total_bytes = self.total_bytes;
         grant.limits.bytes_per_second = self.bytes_per_second;

@@ -2,9 +2,13 @@
 //! What a grant means and what goes through is decided in `isle-egress`; here it is kept, recorded and
 //! put between a sandbox and the world.
 
+mod answer;
+mod asks;
 mod forward;
 mod grants;
+mod namespace;
 mod peers;
+mod question;
 mod reach;
 mod serve;
 mod sets;
@@ -17,23 +21,31 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use isle_egress::{Denial, Gate, Grant, GrantId, Name, Roots, Table};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 
 use crate::backend::Lifetime;
 use crate::context::{CallContext, Door};
 use crate::error::{Code, Error, Result};
 use crate::ops::shapes::ViolationShape;
 use crate::sandbox::Sandbox;
+use crate::values::Span;
 
+pub(crate) use answer::Scope;
+pub(crate) use asks::{Ask, Asks};
 pub(crate) use forward::{Forward, Forwards};
 pub(crate) use grants::{InForce, RunGrants};
+pub(crate) use namespace::NamespaceGrants;
 pub(crate) use peers::peer_name;
+pub use question::{Answer, Question, QuestionSender};
 pub use reach::PortStream;
 pub(crate) use reach::{PortCount, PortCounts, Proxied};
 pub use sets::GrantSet;
 pub(crate) use sets::Granting;
 
-/// Most grants one sandbox may have.
+/// Most grants one sandbox, or one namespace, may have.
 const MOST_GRANTS: usize = 256;
+/// Names and connections of one sandbox that wait for a person; more are denied at once.
+const MOST_HELD: usize = 64;
 
 /// What every sandbox may reach, and names that are known here only.
 #[derive(Debug, Clone, Default)]
@@ -46,6 +58,8 @@ pub struct NetworkConfig {
     pub roots: Arc<Roots>,
     /// Clients whose packages anybody may install, over the network that takes.
     pub install: Vec<GrantSet>,
+    /// How long what is denied waits for a person to answer; without it nobody is asked.
+    pub ask: Option<Span>,
 }
 
 impl NetworkConfig {
@@ -82,6 +96,7 @@ impl NetworkConfig {
             hosts: table,
             roots: Arc::new(read_roots(ca_files)?),
             install: install.collect::<Result<_>>()?,
+            ask: None,
         })
     }
 }
@@ -131,10 +146,16 @@ pub(crate) fn parse_grants<T: AsRef<str>>(texts: &[T]) -> Result<Vec<Grant>> {
 pub(crate) enum Source {
     /// From the configuration: every sandbox has it.
     Config,
+    /// From the profile the sandbox was made by: stays as long as the sandbox does.
+    Profile,
+    /// Given to all sandboxes of a namespace: stays until it is taken back or expires.
+    Namespace,
     /// Given to the sandbox: stays until it is taken back, expires, or the sandbox is destroyed.
     Sandbox,
     /// Given to a run: ends with it.
     Run,
+    /// Given for one connection.
+    Once,
 }
 
 /// A grant of a sandbox, as it is stored.
@@ -152,7 +173,7 @@ pub(crate) struct StoredGrant {
 }
 
 /// The network of one sandbox.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SandboxNetwork {
     gate: OnceLock<Arc<Gate>>,
     /// Whether its agent serves the gate; held while that is being asked.
@@ -167,6 +188,8 @@ pub(crate) struct SandboxNetwork {
     pub(crate) proxied: Proxied,
     /// What went to its ports from others of its family.
     pub(crate) peers: Arc<PortCounts>,
+    /// Names and connections that may wait for a person.
+    patience: Arc<Semaphore>,
 }
 
 impl Source {
@@ -174,8 +197,11 @@ impl Source {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Config => "config",
+            Self::Profile => "profile",
+            Self::Namespace => "namespace",
             Self::Sandbox => "sandbox",
             Self::Run => "run",
+            Self::Once => "once",
         }
     }
 }
@@ -183,7 +209,17 @@ impl Source {
 impl SandboxNetwork {
     /// With what was stored of it.
     pub(crate) fn with(stored: Vec<StoredGrant>, authority: Option<String>) -> Self {
-        Self { stored: Mutex::new(stored), authority: Mutex::new(authority), ..Self::default() }
+        Self {
+            gate: OnceLock::new(),
+            attached: tokio::sync::Mutex::new(false),
+            sources: Mutex::default(),
+            stored: Mutex::new(stored),
+            authority: Mutex::new(authority),
+            trusted: tokio::sync::Mutex::new(false),
+            proxied: Proxied::default(),
+            peers: Arc::default(),
+            patience: Arc::new(Semaphore::new(MOST_HELD)),
+        }
     }
 
     /// What is stored of its authority.

@@ -92,6 +92,11 @@ impl Peering {
     }
 }
 
+/// Whether a host is the name of a sandbox.
+pub(super) fn is_peer(host: &str) -> bool {
+    named(host).is_some()
+}
+
 /// The name of a sandbox as hosts have it; `None` for other names.
 fn named(host: &str) -> Option<String> {
     let name = Name::parse(host).ok()?;

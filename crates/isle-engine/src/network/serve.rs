@@ -5,16 +5,17 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use isle_egress::{Denial, Gate, Outcome, Reason};
 use isle_wire::{
-    FrameError, GateAnswer, GateEvent, GateOpened, GatePorts, Request, Stream, TakeRequest, read_frame,
-    write_message,
+    FrameError, GateAnswer, GateEvent, GateLookup, GateOpened, GatePorts, Request, Stream, TakeRequest,
+    read_frame, write_message,
 };
 use tokio::io::AsyncReadExt;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::peers::Peering;
+use super::peers::{Peering, is_peer};
 use crate::agent::AgentClient;
 
 /// How long an agent may take to serve a gate.
@@ -33,7 +34,7 @@ pub(super) async fn attach(
     agent: &AgentClient,
     gate: Arc<Gate>,
     halted: CancellationToken,
-    teller: Teller,
+    desk: Desk,
     peering: Peering,
 ) -> Result<(), String> {
     let opening = async {
@@ -50,7 +51,7 @@ pub(super) async fn attach(
     let agent = agent.clone();
     tokio::spawn(async move {
         let served = tokio::select! {
-            served = serve(stream, agent, gate, teller, peering) => served,
+            served = serve(stream, agent, gate, desk, peering) => served,
             () = halted.cancelled() => Ok(()),
         };
         if let Err(error) = served {
@@ -70,9 +71,19 @@ async fn next(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> Result<Option
 /// Tells of a denial.
 pub(super) type Teller = Box<dyn Fn(&Denial) + Send + Sync>;
 
+/// Makes a request of a denial; what it gives back is to be waited for, since a person is being asked.
+pub(super) type Asker = Arc<dyn Fn(&Denial) -> Option<BoxFuture<'static, ()>> + Send + Sync>;
+
+/// What is done about denials.
+pub(super) struct Desk {
+    pub(super) teller: Teller,
+    pub(super) asker: Asker,
+}
+
 /// Tells of each different denial once; of a bounded number, since the guest chooses them.
 struct Told {
     teller: Teller,
+    asker: Asker,
     known: Mutex<HashSet<Denial>>,
 }
 
@@ -85,6 +96,25 @@ impl Told {
         if is_new {
             (self.teller)(denial);
         }
+        // Of what is decided before a connection is made, a request was made then.
+        if denial.reason == Reason::ForbiddenAddress {
+            drop((self.asker)(denial));
+        }
+    }
+
+    /// The ports a name has.
+    fn look_up(&self, gate: &Gate, peering: &Peering, lookup: GateLookup) -> GateAnswer {
+        let found = peering
+            .look_up(gate, &lookup.name)
+            .unwrap_or_else(|| gate.look_up(&lookup.name).map(|(_, ports)| ports));
+        let ports = match found {
+            Ok(ports) => ports,
+            Err(denial) => {
+                self.tell(&denial);
+                Vec::new()
+            }
+        };
+        GateAnswer::Ports(GatePorts { question: lookup.question, ports })
     }
 }
 
@@ -92,11 +122,12 @@ async fn serve(
     stream: Stream,
     agent: AgentClient,
     gate: Arc<Gate>,
-    teller: Teller,
+    desk: Desk,
     peering: Peering,
 ) -> Result<(), FrameError> {
+    let Desk { teller, asker } = desk;
     let peering = Arc::new(peering);
-    let told = Arc::new(Told { teller, known: Mutex::default() });
+    let told = Arc::new(Told { teller, asker, known: Mutex::default() });
     let (mut from_agent, mut to_agent) = tokio::io::split(stream);
     let (answers, mut outgoing) = mpsc::channel::<GateAnswer>(DEPTH);
     let places = Arc::new(Semaphore::new(MOST_OPEN));
@@ -106,18 +137,17 @@ async fn serve(
         while let Some(event) = next(&mut from_agent).await? {
             match event {
                 GateEvent::Lookup(lookup) => {
-                    let found = peering
-                        .look_up(&gate, &lookup.name)
-                        .unwrap_or_else(|| gate.look_up(&lookup.name).map(|(_, ports)| ports));
-                    let ports = match found {
-                        Ok(ports) => ports,
-                        Err(denial) => {
-                            told.tell(&denial);
-                            Vec::new()
-                        }
-                    };
-                    let answer = GatePorts { question: lookup.question, ports };
-                    if answers.send(GateAnswer::Ports(answer)).await.is_err() {
+                    // Whom a family knows is settled by its policy; nobody is asked.
+                    let denial = if is_peer(&lookup.name) { None } else { gate.name_denial(&lookup.name) };
+                    if let Some(asked) = denial.and_then(|denial| (told.asker)(&denial)) {
+                        while connections.try_join_next().is_some() {}
+                        let (gate, told, answers) = (Arc::clone(&gate), Arc::clone(&told), answers.clone());
+                        let peering = Arc::clone(&peering);
+                        connections.spawn(async move {
+                            asked.await;
+                            answers.send(told.look_up(&gate, &peering, lookup)).await.ok();
+                        });
+                    } else if answers.send(told.look_up(&gate, &peering, lookup)).await.is_err() {
                         break;
                     }
                 }
@@ -127,6 +157,12 @@ async fn serve(
                     let (agent, gate, answers) = (agent.clone(), Arc::clone(&gate), answers.clone());
                     let (told, peering) = (Arc::clone(&told), Arc::clone(&peering));
                     connections.spawn(async move {
+                        let known = is_peer(&opened.host);
+                        let denial =
+                            (!known).then(|| gate.connection_denial(&opened.host, opened.port)).flatten();
+                        if let Some(asked) = denial.and_then(|denial| (told.asker)(&denial)) {
+                            asked.await;
+                        }
                         if let Some(denial) = conduct(agent, &gate, &peering, opened, &answers).await {
                             told.tell(&denial);
                         }

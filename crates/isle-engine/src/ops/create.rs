@@ -79,6 +79,9 @@ impl Operation for Create {
             idle: input.idle,
             profile: input.profile,
         };
+        if !allow.is_empty() {
+            engine.inner.refuse_without_network(&settings)?;
+        }
         let sandbox = engine.inner.create_named(&context, &input.sandbox, &settings).await?;
         if !allow.is_empty() {
             engine.inner.allow(&context, &sandbox, &allow).await?;

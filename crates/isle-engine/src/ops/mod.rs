@@ -41,11 +41,13 @@ mod list;
 mod list_files;
 mod logs;
 mod move_file;
+mod namespace_grants;
 mod network;
 mod pause;
 mod ports;
 mod read_file;
 mod remove_file;
+mod requests;
 mod reset;
 mod rich;
 mod run;
@@ -307,6 +309,12 @@ fn standard() -> Vec<Entry> {
         Entry::of::<network::RevokeGrant>(),
         Entry::of::<network::Grants>(),
         Entry::of::<network::Net>(),
+        Entry::of::<namespace_grants::AllowNamespace>(),
+        Entry::of::<namespace_grants::RevokeNamespaceGrant>(),
+        Entry::of::<namespace_grants::NamespaceGrants>(),
+        Entry::of::<requests::NetworkRequests>(),
+        Entry::of::<requests::ApproveRequest>(),
+        Entry::of::<requests::DenyRequest>(),
         Entry::of::<ports::Expose>(),
         Entry::of::<ports::Unexpose>(),
         Entry::of::<ports::WaitForPort>(),

@@ -66,7 +66,7 @@ pub(super) struct NetInput {
 pub(super) struct GrantShape {
     /// Hosts, ports and protocol.
     grant: String,
-    /// config, sandbox or run.
+    /// config, profile, namespace, sandbox, run or once.
     source: &'static str,
     /// How long it still holds.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -243,7 +243,7 @@ impl Operation for Allow {
     }
 }
 
-fn some(hosts: &[String]) -> Result<()> {
+pub(super) fn some(hosts: &[String]) -> Result<()> {
     if hosts.is_empty() {
         return Err(Error::new(Code::InvalidArgument, "no host is named")
             .next("name at least one, such as example.com:443"));

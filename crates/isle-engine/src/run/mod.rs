@@ -28,7 +28,9 @@ use std::time::Instant;
 
 use tokio::sync::{Notify, watch};
 
+use crate::context::{Authority, CallContext};
 use crate::error::Error;
+use crate::network::{QuestionSender, RunGrants};
 use crate::ops::shapes::{CommandRecord, LimitHit, RunState, ViolationShape};
 use crate::sandbox::Sandbox;
 use crate::values::{ByteSize, ContextName, JobName, RunId, SandboxName, Span};
@@ -139,6 +141,10 @@ pub(crate) struct Run {
     ending: AtomicU8,
     /// Somebody wants it to end.
     unwanted: Notify,
+    /// Who waits for it and can be asked something, the newest last.
+    askers: Mutex<Vec<QuestionSender>>,
+    /// What it was granted while it goes on; `None` when it has ended.
+    granted: Mutex<Option<Vec<RunGrants>>>,
     viewers: Mutex<Viewers>,
     context: OnceLock<ContextName>,
     live: Mutex<Live>,
@@ -190,6 +196,8 @@ impl Run {
             queued: AtomicBool::new(false),
             ending: AtomicU8::new(Ending::Own as u8),
             unwanted: Notify::new(),
+            askers: Mutex::default(),
+            granted: Mutex::new(Some(Vec::new())),
             viewers: Mutex::default(),
             context: OnceLock::new(),
             live: Mutex::new(Live {
@@ -219,6 +227,32 @@ impl Run {
     pub(crate) fn ending(&self) -> Ending {
         let value = self.ending.load(Ordering::SeqCst);
         Ending::ALL.into_iter().find(|ending| *ending as u8 == value).unwrap_or(Ending::Own)
+    }
+
+    /// A caller waits for it. Only the operator's can be asked what may be granted.
+    pub(crate) fn awaited_by(&self, context: &CallContext) {
+        if let (Some(asker), Authority::Operator) = (&context.questions, context.authority) {
+            let mut askers = crate::lock(&self.askers);
+            askers.retain(|known| !known.is_closed() && !known.same_channel(asker));
+            askers.push(asker.clone());
+        }
+    }
+
+    /// Who can be asked something, the newest first.
+    pub(crate) fn askers(&self) -> Vec<QuestionSender> {
+        crate::lock(&self.askers).iter().rev().filter(|asker| !asker.is_closed()).cloned().collect()
+    }
+
+    /// Holds what it was granted until it ends; when it has, that is over at once.
+    pub(crate) fn hold_grants(&self, grants: RunGrants) {
+        if let Some(held) = &mut *crate::lock(&self.granted) {
+            held.push(grants);
+        }
+    }
+
+    /// It has ended, and so has what it was granted.
+    fn end_grants(&self) {
+        drop(crate::lock(&self.granted).take());
     }
 
     /// How it ended, if it has.

@@ -128,7 +128,7 @@ impl Job {
         let before = Counters::read(&run);
         let halted = inner.halted.clone();
         let leaving = (!outlives).then(|| inner.leaving.clone());
-        let watch = Watch { run: &run, caller: caller.as_ref(), leaving: leaving.as_ref() };
+        let watch = Watch { inner: &inner, run: &run, caller: caller.as_ref(), leaving: leaving.as_ref() };
         let end = match sent {
             Err(error) => End::Broken(broken(error)),
             Ok(()) if outlives => tokio::select! {
@@ -152,6 +152,7 @@ impl Job {
         let fate = if let End::Ended(ended) = &end { ended.context } else { None };
         let mut finish = classify(&run, end, &named, language, happenings);
         drop(grants);
+        run.end_grants();
         report::complete(&run, &mut finish, fate);
         if let Some(advice) = &run.advice {
             finish.note =
@@ -203,13 +204,13 @@ impl Job {
 
 /// Waits for the turn of a run, as long as its caller wants it.
 async fn take_turn(
-    inner: &Inner,
+    inner: &Arc<Inner>,
     run: &Run,
     entered: Entered,
     input: &mut ExecInput,
     caller: Option<&Caller>,
 ) -> Result<Turn, Box<Finish>> {
-    let watch = Watch { run, caller, leaving: None };
+    let watch = Watch { inner, run, caller, leaving: None };
     let mut turn = std::pin::pin!(run.take_turn(inner, entered));
     tokio::select! {
         biased;
@@ -262,6 +263,7 @@ async fn record_later(inner: &Inner, run: &Run, unrecorded: &Unrecorded) -> bool
 
 /// What is watched while a run goes on.
 struct Watch<'a> {
+    inner: &'a Arc<Inner>,
     run: &'a Run,
     caller: Option<&'a Caller>,
     /// Fires when the run cannot go on; `None` when it outlives the engine.
@@ -271,16 +273,14 @@ struct Watch<'a> {
 impl Watch<'_> {
     async fn drive(&self, mut stream: Stream, input: ExecInput) -> End {
         match input {
-            ExecInput::Null => {
-                self.over(receive(&mut stream, self.run, self.caller), std::future::pending()).await
-            }
+            ExecInput::Null => self.over(self.receive(&mut stream), std::future::pending()).await,
             input => {
                 let (mut reader, mut writer) = tokio::io::split(stream);
                 let sending = async {
                     // A command may end without having read its input; its end tells more than that.
                     forward_input(&mut writer, input).await.ok();
                 };
-                self.over(receive(&mut reader, self.run, self.caller), sending).await
+                self.over(self.receive(&mut reader), sending).await
             }
         }
     }
@@ -345,42 +345,49 @@ pub(super) async fn end_tree(run: &Run) {
     }
 }
 
-async fn receive<R: AsyncRead + Unpin>(stream: &mut R, run: &Run, caller: Option<&Caller>) -> End {
-    loop {
-        let frame = match read_frame(stream).await {
-            Ok(Some(frame)) => frame,
-            Ok(None) => return End::Broken(gone()),
-            Err(error) => return End::Broken(broken(error)),
-        };
-        match frame {
-            Frame::Stdout(bytes) => {
-                run.note_output(StreamName::Stdout, &bytes);
-                if let Some(caller) = caller {
-                    caller.events.send(SessionEvent::Stdout(bytes)).await.ok();
-                }
-            }
-            Frame::Stderr(bytes) => {
-                run.note_output(StreamName::Stderr, &bytes);
-                if let Some(caller) = caller {
-                    caller.events.send(SessionEvent::Stderr(bytes)).await.ok();
-                }
-            }
-            frame @ Frame::Message(_) => match frame.decode() {
-                // An agent may say so, and then whoever ended the run before is heard now at the latest.
-                Ok(ExecEvent::Started) => {
-                    if run.ending() != Ending::Own {
-                        end_tree(run).await;
+impl Watch<'_> {
+    /// Takes what the agent sends until the end.
+    async fn receive<R: AsyncRead + Unpin>(&self, stream: &mut R) -> End {
+        let (run, caller) = (self.run, self.caller);
+        loop {
+            let frame = match read_frame(stream).await {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return End::Broken(gone()),
+                Err(error) => return End::Broken(broken(error)),
+            };
+            match frame {
+                Frame::Stdout(bytes) => {
+                    run.note_output(StreamName::Stdout, &bytes);
+                    if let Some(caller) = caller {
+                        caller.events.send(SessionEvent::Stdout(bytes)).await.ok();
                     }
                 }
-                Ok(ExecEvent::Skipped(skipped)) => run.note_gap(skipped.stdout, skipped.stderr),
-                Ok(ExecEvent::Step(step)) => run.note_step(step),
-                Ok(ExecEvent::Ended(ended)) => return End::Ended(ended),
-                Ok(ExecEvent::Failed(failure)) => return End::Failed(failure),
-                Err(error) => return End::Broken(broken(error)),
-            },
-            Frame::Data(bytes) => run.note_report(&bytes),
-            Frame::Stdin(_) | Frame::End => {
-                return End::Broken(Error::internal("the agent sent a frame that does not belong to a run"));
+                Frame::Stderr(bytes) => {
+                    run.note_output(StreamName::Stderr, &bytes);
+                    if let Some(caller) = caller {
+                        caller.events.send(SessionEvent::Stderr(bytes)).await.ok();
+                    }
+                }
+                frame @ Frame::Message(_) => match frame.decode() {
+                    // An agent may say so, and then whoever ended the run before is heard now at the latest.
+                    Ok(ExecEvent::Started) => {
+                        if run.ending() != Ending::Own {
+                            end_tree(run).await;
+                        }
+                    }
+                    Ok(ExecEvent::Skipped(skipped)) => run.note_gap(skipped.stdout, skipped.stderr),
+                    Ok(ExecEvent::Step(step)) => run.note_step(step),
+                    Ok(ExecEvent::NameAsked) => self.inner.open_gate_later(&run.sandbox),
+                    Ok(ExecEvent::Ended(ended)) => return End::Ended(ended),
+                    Ok(ExecEvent::Failed(failure)) => return End::Failed(failure),
+                    Err(error) => return End::Broken(broken(error)),
+                },
+                Frame::Data(bytes) => run.note_report(&bytes),
+                Frame::Stdin(_) | Frame::End => {
+                    return End::Broken(Error::internal(
+                        "the agent sent a frame that does not belong to a run",
+                    ));
+                }
             }
         }
     }

@@ -75,6 +75,7 @@ impl Inner {
         run.terminal = plan.terminal.is_some();
         run.locked = plan.lock;
         run.commands = plan.command_texts();
+        run.awaited_by(context);
         let variables = match &plan.program {
             Program::Tool { variables: false, .. } => Set::default(),
             _ => self.variables.of(&run.sandbox.address()),

@@ -34,6 +34,7 @@ impl Run {
         on_cancel: OnCancel,
     ) -> Result<()> {
         let began = Instant::now();
+        self.awaited_by(context);
         let mut finish = self.finish.subscribe();
         if finish.borrow().is_some() {
             return Ok(());

@@ -76,8 +76,9 @@ pub const OWN_ETC: &[(&str, &str)] = &[
     ),
     (
         "resolv.conf",
-        "# Answered once the sandbox has a network: granted names only.\n\
-         nameserver 127.0.0.53\noptions attempts:1\n",
+        // Answers come at once, unless a person is asked first: programs wait half a minute for that.
+        "# Granted names only.\n\
+         nameserver 127.0.0.53\noptions timeout:10 attempts:3\n",
     ),
 ];
 

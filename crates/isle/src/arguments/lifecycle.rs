@@ -19,6 +19,9 @@ pub(crate) struct CreateArguments {
     /// Settings under a name of the configuration; flags are stronger
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
+    /// What it may reach, such as example.com:443; may be given several times
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) allow: Vec<String>,
 }
 
 #[derive(Debug, Args)]

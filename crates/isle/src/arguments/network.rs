@@ -1,15 +1,19 @@
 //! Arguments of the commands about the network of a sandbox.
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
 #[derive(Debug, Args)]
 pub(crate) struct AllowArguments {
-    /// The sandbox
+    /// The sandbox; with --all it is left out
+    #[arg(value_name = "NAME")]
     pub(crate) name: String,
     /// Hosts, such as example.com:443, *.example.com or 10.0.0.5:5432; /tcp, /tls or /http may follow;
     /// or pip, npm, apt, cargo for what these use on this host
-    #[arg(required = true, value_name = "HOST[:PORT]")]
+    #[arg(required_unless_present = "all", value_name = "HOST[:PORT]")]
     pub(crate) hosts: Vec<String>,
+    /// All sandboxes of the namespace, those that are made later included
+    #[arg(long)]
+    pub(crate) all: bool,
     /// How long, such as 1h; until it is taken back when left out
     #[arg(long = "for", value_name = "DURATION")]
     pub(crate) lifetime: Option<String>,
@@ -23,17 +27,60 @@ pub(crate) struct AllowArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct RevokeArguments {
-    /// The sandbox
+    /// The sandbox; with --all it is left out
+    #[arg(value_name = "NAME")]
     pub(crate) name: String,
     /// Grants as `isle grants` shows them
-    #[arg(required = true, value_name = "GRANT")]
+    #[arg(required_unless_present = "all", value_name = "GRANT")]
     pub(crate) hosts: Vec<String>,
+    /// What all sandboxes of the namespace were granted
+    #[arg(long)]
+    pub(crate) all: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct GrantsArguments {
-    /// The sandbox
-    pub(crate) name: String,
+    /// The same as `isle grants list`
+    pub(crate) name: Option<String>,
+    #[command(subcommand)]
+    pub(crate) command: Option<GrantsCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum GrantsCommand {
+    /// List what a sandbox may reach and asks for; without a name, what all of the namespace do
+    List {
+        /// The sandbox
+        name: Option<String>,
+    },
+    /// Grant exactly what a request names
+    Approve(ApproveArguments),
+    /// Deny what a request names; for a while it is not asked for again
+    Deny {
+        /// The request, as `isle grants list` shows it
+        request: String,
+    },
+    /// Take grants back, as `isle revoke`
+    Revoke(RevokeArguments),
+    /// Show requests as they are made, until interrupted
+    Watch {
+        /// Those of all namespaces
+        #[arg(long)]
+        all: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ApproveArguments {
+    /// The request, as `isle grants list` shows it
+    pub(crate) request: String,
+    /// For what: one connection, the run that asked, the sandbox, or all of its namespace
+    #[arg(long, value_name = "SCOPE", value_parser = ["once", "run", "sandbox", "namespace"])]
+    pub(crate) scope: Option<String>,
+    /// How long, such as 1h
+    #[arg(long = "for", value_name = "DURATION")]
+    pub(crate) lifetime: Option<String>,
 }
 
 #[derive(Debug, Args)]

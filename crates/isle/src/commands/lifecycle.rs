@@ -29,6 +29,7 @@ pub(super) async fn create(context: &Context, arguments: CreateArguments) -> Res
         "ttl": arguments.ttl,
         "idle": arguments.idle,
         "profile": arguments.profile,
+        "allow": arguments.allow,
     });
     leave_out_nulls(&mut input);
     let answer = context.client().await?.call("create", input).await?;

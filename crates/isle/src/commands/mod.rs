@@ -19,6 +19,7 @@ mod events;
 mod exec;
 mod fields;
 mod file;
+mod grants;
 mod history;
 mod install;
 mod interactive;
@@ -120,7 +121,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Contexts(arguments) => block_on(contexts::contexts(context, arguments)),
         Command::Allow(arguments) => block_on(network::allow(context, arguments)),
         Command::Revoke(arguments) => block_on(network::revoke(context, arguments)),
-        Command::Grants(arguments) => block_on(network::grants(context, arguments)),
+        Command::Grants(arguments) => block_on(grants::grants(context, arguments)),
         Command::Net(arguments) => block_on(network::net(context, arguments)),
         Command::Expose(arguments) => block_on(network::expose(context, arguments)),
         Command::Unexpose(arguments) => block_on(network::unexpose(context, arguments)),

@@ -1,4 +1,4 @@
-//! `isle allow`, `revoke`, `grants`, `net`, `expose`, `unexpose`: the network of a sandbox.
+//! `isle allow`, `revoke`, `net`, `expose`, `unexpose`: the network of a sandbox.
 
 use std::process::ExitCode;
 
@@ -6,31 +6,37 @@ use isle_client::Result;
 use serde_json::{Value, json};
 
 use super::{Context, fields};
-use crate::arguments::{
-    AllowArguments, ExposeArguments, GrantsArguments, NetArguments, RevokeArguments, UnexposeArguments,
-};
+use crate::arguments::{AllowArguments, ExposeArguments, NetArguments, RevokeArguments, UnexposeArguments};
 use crate::output::{Paint, Table, escaped, say, show};
 
 pub(super) async fn allow(context: &Context, arguments: AllowArguments) -> Result<ExitCode> {
-    let AllowArguments { name, hosts, lifetime, total, rate } = arguments;
+    let AllowArguments { name, mut hosts, all, lifetime, total, rate } = arguments;
+    let client = context.client().await?;
+    if all {
+        hosts.insert(0, name);
+        let input = json!({ "hosts": hosts, "lifetime": lifetime, "total": total, "rate": rate });
+        let answer = client.call("allow_namespace", input).await?;
+        return show(context.form, &answer, shared_table);
+    }
     let input =
         json!({ "sandbox": name, "hosts": hosts, "lifetime": lifetime, "total": total, "rate": rate });
-    let answer = context.client().await?.call("allow", input).await?;
+    let answer = client.call("allow", input).await?;
     show(context.form, &answer, table)
 }
 
 pub(super) async fn revoke(context: &Context, arguments: RevokeArguments) -> Result<ExitCode> {
-    let input = json!({ "sandbox": arguments.name, "hosts": arguments.hosts });
-    let answer = context.client().await?.call("revoke_grant", input).await?;
+    let RevokeArguments { name, mut hosts, all } = arguments;
+    let client = context.client().await?;
+    if all {
+        hosts.insert(0, name);
+        let answer = client.call("revoke_namespace_grant", json!({ "hosts": hosts })).await?;
+        return show(context.form, &answer, shared_table);
+    }
+    let answer = client.call("revoke_grant", json!({ "sandbox": name, "hosts": hosts })).await?;
     show(context.form, &answer, table)
 }
 
-pub(super) async fn grants(context: &Context, arguments: GrantsArguments) -> Result<ExitCode> {
-    let answer = context.client().await?.call("grants", json!({ "sandbox": arguments.name })).await?;
-    show(context.form, &answer, table)
-}
-
-fn table(answer: &Value) -> String {
+pub(super) fn table(answer: &Value) -> String {
     let mut table = Table::new(&["GRANT", "FROM", "LEFT", "CONNECTIONS", "SENT", "RECEIVED"]);
     for grant in fields::list(answer, "grants") {
         table.row([
@@ -44,6 +50,23 @@ fn table(answer: &Value) -> String {
     }
     if table.is_empty() {
         return "Nothing is granted, so nothing can be reached. `isle allow NAME HOST` grants.\n".to_owned();
+    }
+    table.render(Paint::for_stdout())
+}
+
+/// What all sandboxes of a namespace may reach.
+pub(super) fn shared_table(answer: &Value) -> String {
+    let mut table = Table::new(&["GRANT", "FROM", "LEFT"]);
+    for grant in fields::list(answer, "grants") {
+        table.row([
+            fields::text(grant, "grant"),
+            "namespace".to_owned(),
+            grant["seconds_left"].as_u64().map_or_else(|| "-".to_owned(), |left| format!("{left}s")),
+        ]);
+    }
+    if table.is_empty() {
+        return "The namespace is granted nothing. `isle allow --all HOST` grants to all its sandboxes.\n"
+            .to_owned();
     }
     table.render(Paint::for_stdout())
 }

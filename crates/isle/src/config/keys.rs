@@ -306,6 +306,14 @@ pub(crate) static KEYS: &[Key] = &[
         "Clients, of pip, npm and apt, whose servers every installation may reach; none by default.",
     ),
     setting(
+        "network_ask",
+        Kind::Term,
+        Some("none"),
+        Some("ISLE_NETWORK_ASK"),
+        Scope::Daemon,
+        "How long a denied name or connection waits for a person to answer, where one can be asked.",
+    ),
+    setting(
         "warm_default",
         Kind::Switch,
         Some("true"),

@@ -34,6 +34,7 @@ const FIELDS: &[(&str, Kind)] = &[
     ("ttl", Kind::Term),
     ("idle", Kind::Term),
     ("env", Kind::Map),
+    ("allow", Kind::List),
 ];
 
 /// Reads all of them; a refusal comes with its place in the text.

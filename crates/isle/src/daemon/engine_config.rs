@@ -50,16 +50,22 @@ pub(crate) fn engine_config(settings: &Settings) -> Result<EngineConfig> {
         quotas: quotas(settings)?,
         deadlines: deadlines(settings)?,
         spawn_policies: spawn_policies(settings)?,
-        network: NetworkConfig::new(
-            &list(settings, "network_allow")?,
-            &map(settings, "network_hosts"),
-            &list(settings, "network_ca_files")?,
-            &list(settings, "network_install")?,
-        )?,
+        network: network(settings)?,
         profiles: BTreeMap::new(),
     };
     config.profiles = profiles(settings, &config)?;
     Ok(config)
+}
+
+fn network(settings: &Settings) -> Result<NetworkConfig> {
+    let mut network = NetworkConfig::new(
+        &list(settings, "network_allow")?,
+        &map(settings, "network_hosts"),
+        &list(settings, "network_ca_files")?,
+        &list(settings, "network_install")?,
+    )?;
+    network.ask = term(settings, "network_ask")?.span();
+    Ok(network)
 }
 
 /// The profiles, each of which could make a sandbox.
@@ -90,6 +96,7 @@ fn profile(table: &ProfileTable) -> Profile {
             ("ttl", Value::Term(term)) => profile.ttl = Some(term),
             ("idle", Value::Term(term)) => profile.idle = Some(term),
             ("env", Value::Map(map)) => profile.env = map,
+            ("allow", Value::List(hosts)) => profile.allow = hosts,
             // The table of fields gives each the kind it has here.
             (name, value) => tracing::warn!(name, ?value, "a profile has a value nobody reads"),
         }

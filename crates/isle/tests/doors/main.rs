@@ -4,6 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
 mod access;
+mod asking;
+mod asking_mcp;
 mod attach;
 mod bad_input;
 mod bridge;

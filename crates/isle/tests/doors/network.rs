@@ -18,8 +18,8 @@ use crate::metrics::value;
 const NAMES: &str = "[network_hosts]\n\"web.test\" = \"127.0.0.1\"\n\"other.test\" = \"127.0.0.1\"\n";
 
 /// A server on loopback that answers each connection in a thread of its own.
-struct Server {
-    port: u16,
+pub(crate) struct Server {
+    pub(crate) port: u16,
     heard: Arc<AtomicUsize>,
 }
 
@@ -39,7 +39,7 @@ impl Server {
     }
 
     /// Answers every request with its path.
-    fn http() -> Self {
+    pub(crate) fn http() -> Self {
         Self::start(|mut stream| {
             let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
             let Some(Ok(first)) = lines.next() else { return };
@@ -55,14 +55,14 @@ impl Server {
     }
 
     /// Gives back what it hears.
-    fn echo() -> Self {
+    pub(crate) fn echo() -> Self {
         Self::start(|mut stream| {
             let mut from = stream.try_clone().unwrap();
             std::io::copy(&mut from, &mut stream).ok();
         })
     }
 
-    fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.heard.load(Ordering::SeqCst)
     }
 }

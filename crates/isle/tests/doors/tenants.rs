@@ -7,8 +7,8 @@ use super::mcp::Client;
 use crate::harness::http::{self, Answer, unix_raw};
 use crate::harness::{TestDaemon, finish, until_some};
 
-const JSON: &str = "Content-Type: application/json";
-const ACCEPT: &str = "Accept: application/json, text/event-stream";
+pub(crate) const JSON: &str = "Content-Type: application/json";
+pub(crate) const ACCEPT: &str = "Accept: application/json, text/event-stream";
 /// An id that Isle could have given and never gave.
 const NO_RUN: &str = "run_00000000000000000000000000";
 

@@ -199,6 +199,13 @@ fn a_fault_at_any_point_of_setting_variables_leaves_all_old_or_all_new() {
 #[test]
 fn a_fault_at_any_point_of_a_grant_keeps_what_was_acknowledged() {
     play_all(&scenes::GRANT);
+    play_all(&scenes::network::NAMESPACE);
+}
+
+#[test]
+fn a_fault_at_any_point_of_an_answer_grants_nothing_that_was_not_acknowledged_or_asked_for() {
+    play_all(&scenes::network::APPROVE);
+    play_all(&scenes::network::DENY);
 }
 
 #[test]

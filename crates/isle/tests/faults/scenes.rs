@@ -12,6 +12,8 @@ use crate::harness::until;
 
 #[path = "child_scenes.rs"]
 pub(crate) mod children;
+#[path = "network_scenes.rs"]
+pub(crate) mod network;
 
 /// One operation.
 #[derive(Debug)]
@@ -68,6 +70,9 @@ pub(crate) const SCENES: &[Scene] = &[
     children::BRIDGE,
     GRANT,
     TRUST,
+    network::NAMESPACE,
+    network::APPROVE,
+    network::DENY,
 ];
 
 fn create(ground: &Ground, settings: Value) -> Told {

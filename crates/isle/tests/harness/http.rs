@@ -104,11 +104,23 @@ impl Events {
 
     /// The next one; `None` when the stream ended.
     pub(crate) fn next(&mut self) -> Option<Event> {
+        self.find(read_event)
+    }
+
+    /// The data of the next one that has some, of a server whose events have no names.
+    pub(crate) fn data(&mut self) -> Option<Value> {
+        self.find(|block| {
+            let data = block.lines().find_map(|line| line.strip_prefix("data:"))?.trim();
+            (!data.is_empty()).then(|| serde_json::from_str(data).unwrap())
+        })
+    }
+
+    fn find<T>(&mut self, read: impl Fn(&str) -> Option<T>) -> Option<T> {
         loop {
             if let Some(end) = self.pending.find("\n\n") {
                 let block: String = self.pending.drain(..end + 2).collect();
-                if let Some(event) = read_event(&block) {
-                    return Some(event);
+                if let Some(found) = read(&block) {
+                    return Some(found);
                 }
                 continue;
             }

@@ -52,9 +52,19 @@ impl McpClient {
 
     /// The same with flags behind `isle mcp`.
     pub(crate) fn initialized_with(daemon: &TestDaemon, version: &str, flags: &[&str]) -> (Self, Value) {
+        Self::initialized_as(daemon, version, flags, json!({}))
+    }
+
+    /// The same for a client that can do something.
+    pub(crate) fn initialized_as(
+        daemon: &TestDaemon,
+        version: &str,
+        flags: &[&str],
+        capabilities: Value,
+    ) -> (Self, Value) {
         let mut client = Self::start_with(daemon, flags);
         let info = json!({"name": "test", "version": "1"});
-        let hello = json!({"protocolVersion": version, "capabilities": {}, "clientInfo": info});
+        let hello = json!({"protocolVersion": version, "capabilities": capabilities, "clientInfo": info});
         let answer = client.request("initialize", hello)["result"].clone();
         client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
         (client, answer)

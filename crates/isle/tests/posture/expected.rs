@@ -213,8 +213,9 @@ fn container_agent(case: Case, host: &Host) -> Posture {
         descriptor 006: eventfd
         descriptor 007: eventpoll
         descriptor 008: signalfd
-        descriptor 009: pipe
-        descriptor 011: pipe
+        descriptor 009: socket
+        descriptor 010: pipe
+        descriptor 012: pipe
         descriptor 020: socket
         cwd: /
         exe: /memfd:isle-agent (deleted)
