@@ -11,6 +11,12 @@ use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt, TokioAsyncReadCompat
 
 use crate::cork::{Cork, Corked, corked};
 
+/// Streams of one connection.
+const MOST_STREAMS: usize = 4096;
+/// What all streams may be sent before anybody has read it: the usual window of each, and some for those
+/// that move much. The other side decides how quickly it seems to answer, and so how far windows grow.
+const LARGEST_WINDOWS: usize = MOST_STREAMS * yamux::DEFAULT_CREDIT as usize + 32 * 1024 * 1024;
+
 /// One stream of a [`Mux`]: dropping it before its end resets it.
 pub type Stream = Compat<yamux::Stream>;
 
@@ -54,8 +60,8 @@ impl Mux {
             Side::Agent => yamux::Mode::Server,
         };
         let mut config = yamux::Config::default();
-        config.set_max_num_streams(4096);
-        config.set_max_connection_receive_window(None);
+        config.set_max_num_streams(MOST_STREAMS);
+        config.set_max_connection_receive_window(Some(LARGEST_WINDOWS));
         config.set_split_send_size(64 * 1024);
         let (socket, cork) = corked(socket);
         let connection = yamux::Connection::new(socket.compat(), config, mode);
