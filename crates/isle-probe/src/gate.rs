@@ -17,7 +17,7 @@ use crate::target::Target;
 pub(crate) const ATTACKS: &[Attack] = &[
     Attack::new("net.host_forms", "reach the host's loopback by odd spellings of its address", host_forms),
     Attack::new("net.unix_listed", "connect to every socket the kernel lists", unix_listed),
-    Attack::new("net.agent_stream", "take the stream to the daemon from the first process", agent_stream),
+    Attack::new("net.agent_stream", "take the stream to the daemon from whoever has it", agent_stream),
     Attack::new("net.routes", "add a route", routes),
     Attack::new("net.transparent", "speak for an address of somebody else", transparent),
     Attack::new("net.tun", "make an interface that this program answers", tun),
@@ -86,22 +86,28 @@ fn unix_listed(_: &Target) -> Tried {
 
 /// Whoever has it could answer in the daemon's place, or ask in the agent's.
 fn agent_stream(_: &Target) -> Tried {
-    const FIRST: i32 = 1;
+    // SAFETY: cannot fail and takes nothing.
+    let program = unsafe { libc::getppid() };
+    let above = crate::privileges::parent_of_program();
+    let tried = [above, 1].into_iter().filter(|pid| *pid > 0 && *pid != program);
+    Ok(Outcome::any(tried.map(descriptors_of)))
+}
+
+/// The first descriptors of a process, taken or looked at.
+fn descriptors_of(pid: i32) -> Outcome {
     const MOST: i32 = 64;
-    let process = match descriptor(kernel_call!(libc::SYS_pidfd_open, FIRST, 0)) {
-        Ok(process) => process,
-        Err(error) => return Ok(Outcome::contained(format_args!("pidfd_open: {}", errno_name(&error)))),
-    };
+    let process = descriptor(kernel_call!(libc::SYS_pidfd_open, pid, 0));
     let take = |number: i32| -> io::Result<OwnedFd> {
+        let process = process.as_ref().map_err(|error| io::Error::from(error.kind()))?;
         descriptor(kernel_call!(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0))
     };
-    let opened = |number: i32| std::fs::read_link(format!("/proc/{FIRST}/fd/{number}"));
-    Ok(Outcome::any((0..MOST).flat_map(|number| {
+    let look = |number: i32| std::fs::read_link(format!("/proc/{pid}/fd/{number}"));
+    Outcome::any((0..MOST).flat_map(|number| {
         [
-            Outcome::of(format_args!("pidfd_getfd {number}"), &take(number)),
-            Outcome::of(format_args!("/proc/1/fd/{number}"), &opened(number)),
+            Outcome::of(format_args!("pidfd_getfd {number} of {pid}"), &take(number)),
+            Outcome::of(format_args!("/proc/{pid}/fd/{number}"), &look(number)),
         ]
-    })))
+    }))
 }
 
 /// A message that is too short: who may change routes is told so.

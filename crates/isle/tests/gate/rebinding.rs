@@ -12,10 +12,13 @@ use serde_json::{Value, json};
 use crate::harness::{TestDaemon, until};
 use crate::servers::{NAMES, Server, allow, has, python};
 
+/// For each name its answers, one after the other.
+type Answers = Arc<Mutex<HashMap<String, Vec<Vec<[u8; 4]>>>>>;
+
 /// A name server that answers for some names, each time with the next of its answers, and never for others.
 struct NameServer {
     address: String,
-    answers: Arc<Mutex<HashMap<String, Vec<Vec<[u8; 4]>>>>>,
+    answers: Answers,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
@@ -27,7 +30,7 @@ impl NameServer {
         let address =
             format!("127.{}.{}.{}", 100 + 50 * (turn % 2) + own[1] % 50, own[2], own[3].clamp(1, 254));
         let socket = UdpSocket::bind((address.as_str(), 53)).ok()?;
-        let answers: Arc<Mutex<HashMap<String, Vec<Vec<[u8; 4]>>>>> = Arc::default();
+        let answers = Answers::default();
         let asked: Arc<Mutex<Vec<String>>> = Arc::default();
         let (known, told) = (Arc::clone(&answers), Arc::clone(&asked));
         thread::spawn(move || {

@@ -56,7 +56,7 @@ fn requests() -> Vec<(String, String)> {
         ("full-width", format!("GET /{EVIL}-full-width HTTP/1.1\r\nHost: web。test\r\n\r\n")),
         ("feed", format!("GET /{EVIL}-feed HTTP/1.1\r\nX: a\nHost: other.test\r\nHost: {host}\r\n\r\n")),
         ("return", format!("GET /{EVIL}-return HTTP/1.1\r\nX: a\rHost: other.test\r\nHost: {host}\r\n\r\n")),
-        ("feeds", format!("GET /{EVIL}-feeds HTTP/1.1\nHost: other.test\n\n")),
+        ("end-feeds", format!("GET /{EVIL}-end-feeds HTTP/1.1\nHost: other.test\n\n")),
         ("fold", format!("GET /{EVIL}-fold HTTP/1.1\r\nHost: {host}\r\n Host: other.test\r\n\r\n")),
         ("space", format!("GET /{EVIL}-space HTTP/1.1\r\nHost : other.test\r\nHost: {host}\r\n\r\n")),
         ("connect", format!("CONNECT other.test:443 HTTP/1.1\r\nHost: {host}\r\nX: {EVIL}-connect\r\n\r\n")),
