@@ -79,8 +79,20 @@ struct Crowd {
     most: AtomicUsize,
 }
 
+/// Every connection is a descriptor here, too. What cannot be raised stays as it is.
+fn many_descriptors() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both calls are given a valid limit, to write to and to read from.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        limit.rlim_cur = limit.rlim_max;
+        libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+    }
+}
+
 /// Serves what the clients ask for until the benchmark ends.
 fn serve(crowd: &Arc<Crowd>) -> io::Result<u16> {
+    many_descriptors();
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let port = listener.local_addr()?.port();
     let crowd = Arc::clone(crowd);

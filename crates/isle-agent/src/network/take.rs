@@ -1,6 +1,6 @@
 //! The bytes of a connection that a program opened, to and from the host.
 
-use isle_wire::{Stream, TakeRequest};
+use isle_wire::{Stream, TakeRequest, acknowledge};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -14,9 +14,8 @@ const PORTION: usize = 64 * 1024;
 pub(crate) async fn take(mut stream: Stream, agent: Shared, request: &TakeRequest) {
     let connection = request.connection;
     let Some(inside) = agent.network.state.borrow_mut().waiting.remove(&connection) else { return };
-    // The multiplexer tells of a stream it took only with the first bytes on it, and too many untold
-    // ones keep the host from opening any other. A program may connect and never say anything.
-    if stream.write(&[]).await.is_err() {
+    // A program may connect and never say anything.
+    if acknowledge(&mut stream).await.is_err() {
         reset(inside);
         return;
     }

@@ -56,6 +56,7 @@ pub(crate) struct Server {
 
 impl Server {
     fn start(address: &str, answer: fn(TcpStream, &Mutex<Vec<String>>)) -> Self {
+        many_descriptors();
         let listener = TcpListener::bind(address).unwrap();
         let port = listener.local_addr().unwrap().port();
         let heard = Arc::new(Mutex::new(Vec::new()));
@@ -71,10 +72,9 @@ impl Server {
 
     /// Gives back what it hears.
     pub(crate) fn echo() -> Self {
-        Self::start("127.0.0.1:0", |mut stream, heard| {
+        Self::start("127.0.0.1:0", |stream, heard| {
             heard.lock().unwrap().push("a connection".into());
-            let mut from = stream.try_clone().unwrap();
-            std::io::copy(&mut from, &mut stream).ok();
+            std::io::copy(&mut &stream, &mut &stream).ok();
         })
     }
 
@@ -135,6 +135,14 @@ impl Server {
     pub(crate) fn address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
+}
+
+/// Every connection is one here, too, and some tests have more than a thousand.
+fn many_descriptors() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).ok();
 }
 
 /// A program of the host that serves until the test is over.
