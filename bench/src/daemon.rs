@@ -23,6 +23,8 @@ pub(crate) struct Setup {
     pub(crate) pool_size: Option<usize>,
     /// Whether the sandbox `default` is there from the start.
     pub(crate) default_sandbox: bool,
+    /// Its file of settings, in place of the user's.
+    pub(crate) config: &'static str,
 }
 
 #[derive(Debug)]
@@ -47,8 +49,7 @@ impl Daemon {
     /// The same on what another one left.
     pub(crate) fn start_in(isle: &Path, setup: Setup, directory: Arc<Scratch>) -> Result<Self> {
         let root = directory.path();
-        // An empty file in place of the user's settings.
-        fs::write(root.join("config.toml"), "")?;
+        fs::write(root.join("config.toml"), setup.config)?;
         let socket = root.join("run/bench.sock");
         let mut command = Command::new(isle);
         // Ctrl-C is for us; the daemon is ended in good order.

@@ -55,6 +55,8 @@ enum Section {
     Tenants,
     /// Pausing and resuming many processes; looking for sandboxes whose time is up.
     Lifecycle,
+    /// Bulk data and connections through the gate beside a proxy and a user-space network.
+    Network,
 }
 
 /// Measure an isle binary beside bare processes and other sandboxes

@@ -1,11 +1,13 @@
 //! What Isle is compared with. A peer that is not installed or does not work here is skipped with
-//! the reason; nothing is installed and no service is started.
+//! the reason; nothing is installed, and no service is started that would outlive the measurement.
 
 pub(crate) mod bubblewrap;
 pub(crate) mod docker;
 pub(crate) mod oci;
 pub(crate) mod podman;
 pub(crate) mod rootfs;
+pub(crate) mod slirp;
+pub(crate) mod tinyproxy;
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};

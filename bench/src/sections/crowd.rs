@@ -127,7 +127,7 @@ fn create(daemon: &Daemon, made: &mut u32, wanted: u32) -> Result<Samples> {
 }
 
 /// The processes of all sandboxes: whatever descends from the daemon's only child, the fork server.
-fn agents(daemon: &Daemon) -> Result<Vec<u32>> {
+pub(super) fn agents(daemon: &Daemon) -> Result<Vec<u32>> {
     let mut found = Vec::new();
     for fork_server in processes::children(daemon.pid())? {
         found.extend(processes::descendants(fork_server)?);
@@ -173,7 +173,7 @@ impl Traces {
     }
 }
 
-fn mebibytes(bytes: u64) -> f64 {
+pub(super) fn mebibytes(bytes: u64) -> f64 {
     // Exact below 2^32 MiB; more than that fits in no machine.
     f64::from(u32::try_from(bytes >> 10).unwrap_or(u32::MAX)) * 1024.0 / MIB
 }

@@ -75,7 +75,7 @@ impl Bench {
     /// The daemon says by itself how long it looked. The sandboxes are records of ones that died: it looks at
     /// them as at living ones.
     fn look_for_due(&self, report: &mut Report, base: f64) -> Result<()> {
-        let setup = Setup { pool_size: Some(0), default_sandbox: false };
+        let setup = Setup { pool_size: Some(0), default_sandbox: false, config: "" };
         let first = Daemon::start(&self.isle, setup)?;
         let body = json!({ "sandbox": SANDBOX, "ttl": "1d", "idle": "1d" });
         first.connect()?.exchange(&json_request("POST", "/v1/sandboxes", &body))?.ok("create")?;

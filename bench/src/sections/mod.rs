@@ -5,6 +5,7 @@ mod crowd;
 mod files;
 mod latency;
 mod lifecycle;
+mod network;
 mod output;
 mod tenants;
 mod throughput;
@@ -52,17 +53,18 @@ impl Bench {
             Section::Code => self.code(report),
             Section::Tenants => self.tenants(report),
             Section::Lifecycle => self.lifecycle(report),
+            Section::Network => self.network(report),
         }
     }
 
     /// A daemon as users have it.
     fn daemon(&self) -> Result<Daemon> {
-        Daemon::start(&self.isle, Setup { pool_size: None, default_sandbox: true })
+        Daemon::start(&self.isle, Setup { pool_size: None, default_sandbox: true, config: "" })
     }
 
     /// A daemon that makes nothing before it is asked to.
     fn cold_daemon(&self) -> Result<Daemon> {
-        Daemon::start(&self.isle, Setup { pool_size: Some(0), default_sandbox: false })
+        Daemon::start(&self.isle, Setup { pool_size: Some(0), default_sandbox: false, config: "" })
     }
 
     fn choose<T>(&self, quick: T, usual: T, full: T) -> T {

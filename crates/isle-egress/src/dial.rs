@@ -3,17 +3,21 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 use crate::address::{Class, classify};
 use crate::denial::{Denial, Reason};
 use crate::host::{Host, Target, unmapped};
-use crate::resolve::Resolver;
+use crate::resolve::{Resolver, Turns};
 
 /// How long one address may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long all of them may take.
+const ALTOGETHER: Duration = Duration::from_secs(30);
 
 /// Why nothing was dialed, or nobody answered.
 #[derive(Debug)]
@@ -24,24 +28,48 @@ pub(crate) enum Undialed {
     Failed(io::Error),
 }
 
+/// The addresses that were dialed for a connection: more than one where it is dialed again.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Dialed(Arc<Mutex<Vec<IpAddr>>>);
+
+impl Dialed {
+    fn note(&self, address: IpAddr) {
+        let mut addresses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+
+    /// Whether all of them may still be dialed.
+    pub(crate) fn still(&self, opened: impl Fn(IpAddr) -> bool) -> bool {
+        let addresses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        addresses.iter().all(|&address| may_dial(address, &opened))
+    }
+}
+
 /// Connects to a granted target. `opened` says whether an address that is not public was granted.
 pub(crate) async fn dial(
     target: &Target,
     resolver: &Resolver,
+    turns: &Turns,
     opened: impl Fn(IpAddr) -> bool,
+    dialed: &Dialed,
 ) -> Result<TcpStream, Undialed> {
     let addresses = match &target.host {
         Host::Address(address) => vec![*address],
-        Host::Name(name) => resolver.resolve(name).await.map_err(|error| {
+        Host::Name(name) => resolver.resolve(name, turns).await.map_err(|error| {
             Undialed::Denied(Denial::of(target, Reason::Unresolvable).detail(error.to_string()))
         })?,
     };
     let allowed = check(target, &addresses, opened).map_err(Undialed::Denied)?;
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    let end = Instant::now() + ALTOGETHER;
     for address in allowed {
-        match tokio::time::timeout(PATIENCE, TcpStream::connect(SocketAddr::new(address, target.port))).await
+        let until = end.min(Instant::now() + PATIENCE);
+        match tokio::time::timeout_at(until, TcpStream::connect(SocketAddr::new(address, target.port))).await
         {
             Ok(Ok(stream)) => {
+                dialed.note(address);
                 stream.set_nodelay(true).ok();
                 return Ok(stream);
             }
@@ -50,6 +78,11 @@ pub(crate) async fn dial(
         }
     }
     Err(Undialed::Failed(last))
+}
+
+/// Whether an address may be dialed on the word of a name.
+fn may_dial(address: IpAddr, opened: impl Fn(IpAddr) -> bool) -> bool {
+    classify(address) == Class::Public || opened(address)
 }
 
 /// The addresses that may be dialed. One forbidden address forbids them all: a name that leads both
@@ -65,7 +98,7 @@ fn check(
     let mut allowed = Vec::new();
     for address in addresses.iter().copied().map(unmapped) {
         let class = classify(address);
-        if class != Class::Public && !opened(address) {
+        if !may_dial(address, &opened) {
             let detail = format!("{}, {}", Host::Address(address), class.as_str());
             let meant = Target { host: Host::Address(address), port: target.port };
             return Err(Denial::of(target, Reason::ForbiddenAddress).detail(detail).wanted(meant));

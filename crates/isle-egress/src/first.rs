@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::Instant;
 
+use crate::body::Follows;
 use crate::denial::{Denial, Reason};
 use crate::grant::Protocol;
 use crate::host::{Host, Target};
@@ -35,6 +36,8 @@ pub(crate) struct First {
     pub(crate) words: Vec<u8>,
     /// What it asks for, where that was heard.
     pub(crate) asked: Option<Asked>,
+    /// What else goes out.
+    pub(crate) follows: Follows,
 }
 
 /// A request that is not encrypted.
@@ -67,6 +70,7 @@ where
     let deadline = Instant::now() + FIRST_WORDS;
     let mut heard = Vec::new();
     let mut asked = None;
+    let mut follows = Follows::default();
     let mut buffer = vec![0; 4096];
     loop {
         let read = tokio::time::timeout_at(deadline, inside.read(&mut buffer)).await;
@@ -82,9 +86,14 @@ where
                 Ok(HeadResult::Partial) => Ok(false),
                 Ok(HeadResult::Whole(head)) => {
                     let length = head.rewritten.len();
+                    follows = Follows::from(head.body);
+                    let begun = follows.take(&heard[head.length..]);
+                    heard.truncate(head.length + begun.as_ref().copied().unwrap_or(0));
                     heard.splice(..head.length, head.rewritten);
                     asked = Some(Asked { method: head.method, path: head.path, head: length });
-                    Ok(true)
+                    begun.map(|_| true).map_err(|error| {
+                        Denial::of(target, Reason::WrongHostHeader).detail(error.to_string())
+                    })
                 }
                 Err(HeadError::NotHttp) => Err(Denial::of(target, Reason::NotHttp)),
                 Err(error @ (HeadError::WrongHost | HeadError::Ambiguous)) => {
@@ -93,7 +102,7 @@ where
             },
         };
         match judged {
-            Ok(true) => return Ok(First { words: heard, asked }),
+            Ok(true) => return Ok(First { words: heard, asked, follows }),
             Ok(false) => {}
             Err(denial) => return Err(Refused { denial, in_http: looks_like_request(&heard) }),
         }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::account::{Count, Fate, Net, Tally};
 use crate::authority::{Authority, AuthorityError};
 use crate::denial::{Denial, Reason};
-use crate::dial::{Undialed, dial};
+use crate::dial::{Dialed, Undialed, dial};
 use crate::first::{Asked, First, Refused, check_first_words};
 use crate::grant::{Grant, GrantId, Protocol};
 use crate::host::{Host, HostError, Name, Target};
@@ -23,7 +23,7 @@ use crate::open;
 use crate::outside::Outside;
 use crate::policy::{Granted, Policy};
 use crate::relay::{Moved, Stopped, relay};
-use crate::resolve::Resolver;
+use crate::resolve::{Resolver, Turns};
 use crate::roots::Roots;
 use crate::swap::{Swaps, placeholders_in, tell_strays};
 use crate::totals::Totals;
@@ -58,6 +58,7 @@ impl From<Outcome> for Ended {
 #[derive(Debug)]
 pub struct Gate {
     resolver: Arc<Resolver>,
+    turns: Turns,
     roots: Arc<Roots>,
     swaps: Option<Arc<dyn Swaps>>,
     authority: OnceLock<Arc<Authority>>,
@@ -96,6 +97,7 @@ impl Gate {
     pub fn new(resolver: Arc<Resolver>) -> Self {
         Self {
             resolver,
+            turns: Turns::default(),
             roots: Arc::default(),
             swaps: None,
             authority: OnceLock::new(),
@@ -307,9 +309,10 @@ impl Gate {
             Err(denial) => return Outcome::Denied(denial).into(),
         };
         *used = Some(granted.id);
+        let addresses = Dialed::default();
         let checked = tokio::select! {
             checked = check_first_words(target, granted.protocol, inside) => checked,
-            () = self.ended(target, granted, false) => Err(Refused::silent(Denial::of(target, Reason::Revoked))),
+            () = self.ended(target, granted, false, &addresses) => Err(Refused::silent(Denial::of(target, Reason::Revoked))),
         };
         let first = match checked.and_then(|first| self.check_request(target, first)) {
             Ok(first) => first,
@@ -319,12 +322,12 @@ impl Gate {
             }
         };
         if granted.protocol == Protocol::Tls && (granted.limited || self.swaps_for(&target.host)) {
-            return self.conduct_open(target, granted, inside, first, tally, moved).await.into();
+            return self.conduct_open(target, granted, inside, first.words, tally, moved).await.into();
         }
         let dialing = Instant::now();
         let dialed = tokio::select! {
-            dialed = self.dial(target) => dialed,
-            () = self.ended(target, granted, false) => Err(Undialed::Denied(Denial::of(target, Reason::Revoked))),
+            dialed = self.dial(target, &addresses) => dialed,
+            () = self.ended(target, granted, false, &addresses) => Err(Undialed::Denied(Denial::of(target, Reason::Revoked))),
         };
         let in_http = granted.protocol == Protocol::Http;
         let outside = match dialed {
@@ -341,8 +344,8 @@ impl Gate {
         tally.dialed(dialing.elapsed());
         let open = tally.opened();
         let ended = tokio::select! {
-            ended = relay(inside, outside, &first, &tally, moved) => Some(ended),
-            () = self.ended(target, granted, false) => None,
+            ended = relay(inside, outside, &first.words, first.follows, &tally, moved) => Some(ended),
+            () = self.ended(target, granted, false, &addresses) => None,
         };
         drop(open);
         let outcome = match ended {
@@ -376,9 +379,12 @@ impl Gate {
             Err(error) => return Outcome::Failed(error.to_string()),
         };
         let meter = Meter::new(Arc::clone(&tally));
+        let addresses = Dialed::default();
         let outside = Outside {
             target: target.clone(),
             resolver: Arc::clone(&self.resolver),
+            turns: self.turns.clone(),
+            dialed: addresses.clone(),
             state: Arc::clone(&self.state),
             roots: Arc::clone(&self.roots),
             meter: Arc::clone(&meter),
@@ -395,7 +401,9 @@ impl Gate {
                 Outcome::Denied(Denial::of(target, Reason::Exhausted))
             }
             outcome = serving => outcome,
-            () = self.ended(target, granted, true) => Outcome::Denied(Denial::of(target, Reason::Revoked)),
+            () = self.ended(target, granted, true, &addresses) => {
+                Outcome::Denied(Denial::of(target, Reason::Revoked))
+            }
         };
         drop(open);
         *moved = meter.moved();
@@ -410,7 +418,7 @@ impl Gate {
 
     /// Holds a request that is not encrypted to what is granted of its host. Secrets do not go that way:
     /// a placeholder in it is told of, and stays one.
-    fn check_request(&self, target: &Target, first: First) -> Result<Vec<u8>, Refused> {
+    fn check_request(&self, target: &Target, first: First) -> Result<First, Refused> {
         if let Some(Asked { method, path, head }) = &first.asked {
             let decided =
                 self.state().policy.decide_request(target, Protocol::Http, method, path, Instant::now());
@@ -423,7 +431,7 @@ impl Gate {
                 }
             }
         }
-        Ok(first.words)
+        Ok(first)
     }
 
     /// Decides, and takes one of the connections a sandbox may have.
@@ -440,20 +448,23 @@ impl Gate {
         Ok((granted, tally, Seat(self, granted.id)))
     }
 
-    async fn dial(&self, target: &Target) -> Result<TcpStream, Undialed> {
+    async fn dial(&self, target: &Target, dialed: &Dialed) -> Result<TcpStream, Undialed> {
         let opened = |address| self.state().policy.opens_address(address, target.port, Instant::now());
-        dial(target, &self.resolver, opened).await
+        dial(target, &self.resolver, &self.turns, opened, dialed).await
     }
 
-    /// Resolves when a target that was granted is so no longer, or only for something else.
-    async fn ended(&self, target: &Target, granted: Granted, opened: bool) {
+    /// Resolves when a target that was granted is so no longer, or only for something else, or an address
+    /// that was dialed may be dialed no longer.
+    async fn ended(&self, target: &Target, granted: Granted, opened: bool, dialed: &Dialed) {
         let mut changes = self.changed.subscribe();
         loop {
             let now = Instant::now();
-            let (still, next) = {
+            let (still, leads_there, next) = {
                 let state = self.state();
                 let still = state.policy.still(target, granted.id, now);
-                (still, state.policy.next_expiry(now))
+                let leads_there =
+                    dialed.still(|address| state.policy.opens_address(address, target.port, now));
+                (still, leads_there, state.policy.next_expiry(now))
             };
             let holds = still.is_ok_and(|now_granted| {
                 let spoken = [granted.protocol, Protocol::Tcp].contains(&now_granted.protocol);
@@ -462,7 +473,7 @@ impl Gate {
                     opened || granted.limited || granted.protocol == Protocol::Http || !now_granted.limited;
                 spoken && looked_at
             });
-            if !holds {
+            if !holds || !leads_there {
                 return;
             }
             let expiry = async {

@@ -218,3 +218,85 @@ async fn connections_of_one_sandbox_are_bounded_and_seats_come_back() {
     let (_, outcome) = say(&gate, "127.0.0.1", port, b"x").await;
     assert_eq!((outcome, gate.state().open), (Outcome::Closed, 0));
 }
+
+#[tokio::test]
+async fn taking_back_the_address_a_name_leads_to_cuts_what_is_open() {
+    let port = echo().await;
+    let gate = gate(&[format!("127.0.0.1:{port}"), format!("api.test:{port}")]);
+    let (mut stream, served) = connect(&gate, "api.test", port);
+    let mut byte = [0];
+    stream.write_all(b"a").await.unwrap();
+    stream.read_exact(&mut byte).await.unwrap();
+    assert!(gate.revoke(1));
+    assert_eq!(reason(&served.await.unwrap()), Some(Reason::Revoked));
+    assert_eq!(stream.read(&mut byte).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_connection_that_is_dropped_is_not_counted_as_open() {
+    let port = echo().await;
+    let gate = gate(&[format!("127.0.0.1:{port}")]);
+    let (mut stream, served) = connect(&gate, "127.0.0.1", port);
+    stream.write_all(b"a").await.unwrap();
+    stream.read_exact(&mut [0]).await.unwrap();
+    assert_eq!(gate.grants().remove(0).2.open, 1);
+    served.abort();
+    assert!(served.await.unwrap_err().is_cancelled());
+    assert_eq!((gate.grants().remove(0).2.open, gate.state().open), (0, 0));
+}
+
+#[tokio::test]
+async fn a_second_request_on_a_connection_never_leaves() {
+    let port = echo().await;
+    let gate = gate(&[format!("api.test:{port}/http"), format!("127.0.0.1:{port}")]);
+    let later = "GET /later HTTP/1.1\r\nHost: other.test\r\n\r\n";
+    for (fields, body) in [
+        ("", ""),
+        ("Content-Length: 2\r\n", "hi"),
+        ("Transfer-Encoding: chunked\r\n", "2\r\nhi\r\n0\r\n\r\n"),
+        ("Connection: Upgrade\r\nUpgrade: websocket\r\n", ""),
+    ] {
+        let head = format!("POST / HTTP/1.1\r\nHost: api.test\r\n{fields}\r\n{body}");
+        // The server answers with what it hears, and closes only when it hears the end.
+        for pieces in [vec![format!("{head}{later}")], vec![head.clone(), later.to_owned()]] {
+            let (mut stream, served) = connect(&gate, "api.test", port);
+            for piece in pieces {
+                stream.write_all(piece.as_bytes()).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+            stream.shutdown().await.unwrap();
+            let mut heard = String::new();
+            stream.read_to_string(&mut heard).await.unwrap();
+            assert_eq!(served.await.unwrap(), Outcome::Closed, "{fields}");
+            assert!(heard.ends_with(&format!("\r\n\r\n{body}")) && !heard.contains("later"), "{heard:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn another_protocol_is_spoken_once_the_server_has_agreed() {
+    let listener = TcpListener::bind((LOOPBACK, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut head = vec![0; 4096];
+        let mut length = 0;
+        while !head[..length].ends_with(b"\r\n\r\n") {
+            length += stream.read(&mut head[length..]).await.unwrap();
+        }
+        stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\n\r\n").await.unwrap();
+        let (mut from, mut to) = stream.split();
+        tokio::io::copy(&mut from, &mut to).await.ok();
+    });
+    let gate = gate(&[format!("api.test:{port}/http"), format!("127.0.0.1:{port}")]);
+    let (mut stream, _served) = connect(&gate, "api.test", port);
+    let request =
+        "GET / HTTP/1.1\r\nHost: api.test\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = vec![0; b"HTTP/1.1 101 Switching Protocols\r\n\r\n".len()];
+    stream.read_exact(&mut answer).await.unwrap();
+    stream.write_all(b"frames").await.unwrap();
+    let mut frames = [0; 6];
+    stream.read_exact(&mut frames).await.unwrap();
+    assert_eq!(&frames, b"frames");
+}

@@ -2,6 +2,7 @@
 //! granted host, and passed on so that the connection ends with its answer. So no later request on it
 //! can name another host.
 
+use crate::body::Body;
 use crate::host::Target;
 
 /// Longest head.
@@ -27,6 +28,8 @@ pub struct Head {
     pub method: String,
     /// With what, without a query.
     pub path: String,
+    /// What follows it.
+    pub body: Body,
 }
 
 /// Why a head may not pass.
@@ -86,14 +89,17 @@ pub fn check_head(bytes: &[u8], target: &Target) -> Result<HeadResult, HeadError
     if fields.hosts != 1 {
         return Err(HeadError::WrongHost);
     }
-    if fields.lengths + fields.encodings > 1 {
+    // The older version knows no chunks, and who reads it so finds another end.
+    let chunks_nobody_knows = fields.encodings > 0 && version == "HTTP/1.0";
+    if fields.lengths + fields.encodings > 1 || chunks_nobody_knows {
         return Err(HeadError::Ambiguous);
     }
     rewritten.push_str(fields.connection());
     rewritten.push_str("\r\n");
     let path = what.split('?').next().unwrap_or_default().to_owned();
     let method = method.to_owned();
-    Ok(HeadResult::Whole(Head { rewritten: rewritten.into_bytes(), length, method, path }))
+    let (rewritten, body) = (rewritten.into_bytes(), fields.body());
+    Ok(HeadResult::Whole(Head { rewritten, length, method, path, body }))
 }
 
 fn head_length(bytes: &[u8]) -> Option<usize> {
@@ -141,6 +147,7 @@ pub(crate) fn is_target(authority: &str, target: &Target) -> Result<(), HeadErro
 struct Fields {
     hosts: usize,
     lengths: usize,
+    length: u64,
     encodings: usize,
     upgrades: bool,
     websocket: bool,
@@ -160,6 +167,7 @@ impl Fields {
                 if value.is_empty() || value.len() > 18 || !value.bytes().all(|byte| byte.is_ascii_digit()) {
                     return Err(HeadError::Ambiguous);
                 }
+                self.length = value.parse().map_err(|_| HeadError::Ambiguous)?;
             }
             "transfer-encoding" => {
                 self.encodings += 1;
@@ -172,8 +180,9 @@ impl Fields {
                 return Ok(false);
             }
             "upgrade" => {
-                self.websocket |= value.eq_ignore_ascii_case("websocket");
-                return Ok(self.websocket);
+                let websocket = value.eq_ignore_ascii_case("websocket");
+                self.websocket |= websocket;
+                return Ok(websocket);
             }
             "keep-alive" | "proxy-connection" | "http2-settings" => return Ok(false),
             _ => {}
@@ -181,12 +190,16 @@ impl Fields {
         Ok(true)
     }
 
-    fn connection(&self) -> &'static str {
-        if self.upgrades && self.websocket {
-            "Connection: Upgrade, close\r\n"
-        } else {
-            "Connection: close\r\n"
+    fn body(&self) -> Body {
+        match (self.encodings, self.length) {
+            (0, 0) if self.upgrades && self.websocket => Body::Upgrade,
+            (0, length) => Body::Length(length),
+            (1.., _) => Body::Chunked,
         }
+    }
+
+    fn connection(&self) -> &'static str {
+        if self.body() == Body::Upgrade { "Connection: Upgrade, close\r\n" } else { "Connection: close\r\n" }
     }
 }
 
@@ -220,6 +233,8 @@ mod tests {
         assert!(check(upgrade).unwrap().contains("Connection: Upgrade, close\r\n"));
         let other = "GET / HTTP/1.1\r\nHost: example.com\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAA\r\n\r\n";
         assert_eq!(check(other).unwrap(), "GET / HTTP/1.1\r\nHost: example.com\r\nConnection: close\r\n\r\n");
+        let two = "GET / HTTP/1.1\r\nHost: example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nUpgrade: h2c\r\n\r\n";
+        assert!(!check(two).unwrap().contains("h2c"));
     }
 
     #[test]
@@ -254,6 +269,7 @@ mod tests {
             "GET / HTTP/1.1\r\nHost: example.com\r\nX\r\n\r\n",
             "GET / HTTP/1.1\r\nHost: example.com\r\nX: a\0b\r\n\r\n",
             "GET evil HTTP/1.1\r\nHost: example.com\r\n\r\n",
+            "POST / HTTP/1.0\r\nHost: example.com\r\nTransfer-Encoding: chunked\r\n\r\n",
         ] {
             assert_eq!(check(head), Err(HeadError::Ambiguous), "{head:?}");
         }

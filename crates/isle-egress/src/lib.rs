@@ -5,6 +5,7 @@
 mod account;
 mod address;
 mod authority;
+mod body;
 mod denial;
 mod dial;
 mod first;
@@ -30,6 +31,7 @@ pub use crate::http::{Head, HeadError, HeadResult, check_head};
 pub use account::{Count, Entry, Fate, Net};
 pub use address::{Class, classify};
 pub use authority::{Authority, AuthorityError};
+pub use body::Body;
 pub use denial::{Denial, Reason};
 pub use gate::{Gate, Outcome};
 pub use grant::{AddressRange, Grant, GrantError, GrantId, Limits, Pattern, Protocol};

@@ -19,11 +19,11 @@ use tokio_rustls::client::TlsStream;
 
 use crate::authority::Spoken;
 use crate::denial::{Denial, Reason};
-use crate::dial::{Undialed, dial};
+use crate::dial::{Dialed, Undialed, dial};
 use crate::gate::{State, locked};
 use crate::host::{Host, Target};
 use crate::meter::{Meter, Metered};
-use crate::resolve::Resolver;
+use crate::resolve::{Resolver, Turns};
 use crate::roots::Roots;
 
 /// How long the other side may take to agree on encryption.
@@ -46,6 +46,8 @@ pub(crate) enum Unreached {
 pub(crate) struct Outside {
     pub(crate) target: Target,
     pub(crate) resolver: Arc<Resolver>,
+    pub(crate) turns: Turns,
+    pub(crate) dialed: Dialed,
     pub(crate) state: Arc<Mutex<State>>,
     pub(crate) roots: Arc<Roots>,
     pub(crate) meter: Arc<Meter>,
@@ -109,7 +111,7 @@ impl Outside {
         let opened =
             |address: IpAddr| locked(&self.state).policy.opens_address(address, port, Instant::now());
         let began = Instant::now();
-        let stream = dial(&self.target, &self.resolver, opened).await?;
+        let stream = dial(&self.target, &self.resolver, &self.turns, opened, &self.dialed).await?;
         self.meter.tally.dialed(began.elapsed());
         Ok(stream)
     }

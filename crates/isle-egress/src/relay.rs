@@ -6,9 +6,13 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::account::{Direction, Tally};
+use crate::body::{Count, Follows, OneRequest};
 
-/// Bytes moved at once.
+/// Bytes moved at once: few at first, since most connections never have more to move.
+const FIRST_PORTION: usize = 8 * 1024;
 const PORTION: usize = 64 * 1024;
+/// How the answer of a server begins that agrees to another protocol.
+const AGREED: &[u8] = b"HTTP/1.1 101 ";
 
 /// Why moving stopped before its end.
 #[derive(Debug)]
@@ -38,6 +42,7 @@ pub(crate) async fn relay<S>(
     inside: &mut S,
     mut outside: TcpStream,
     first: &[u8],
+    follows: Follows,
     tally: &Tally,
     moved: &mut Moved,
 ) -> Result<(), Stopped>
@@ -48,7 +53,19 @@ where
         spend(tally, Direction::Sent, first.len(), &mut moved.sent).await?;
         outside.write_all(first).await?;
     }
-    let (mut from_inside, mut to_inside) = tokio::io::split(inside);
+    let count = match follows {
+        Follows::Counted(count) => count,
+        Follows::IfAgreed => {
+            let answer = beginning(&mut outside).await?;
+            spend(tally, Direction::Received, answer.len(), &mut moved.received).await?;
+            inside.write_all(&answer).await?;
+            inside.flush().await?;
+            // Who does not agree has heard a request, and there is only one.
+            if answer.starts_with(AGREED) { Count::Anything } else { Count::Left(0) }
+        }
+    };
+    let (from_inside, mut to_inside) = tokio::io::split(inside);
+    let mut from_inside = OneRequest { from: from_inside, count };
     let (mut from_outside, mut to_outside) = outside.split();
     let Moved { sent, received } = moved;
     tokio::try_join!(
@@ -56,6 +73,13 @@ where
         pump(&mut from_outside, &mut to_inside, tally, Direction::Received, received),
     )?;
     Ok(())
+}
+
+/// The first bytes of an answer, as many as say what it is.
+async fn beginning(outside: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut heard = Vec::with_capacity(FIRST_PORTION);
+    while heard.len() < AGREED.len() && outside.read_buf(&mut heard).await? > 0 {}
+    Ok(heard)
 }
 
 async fn pump<R, W>(
@@ -70,7 +94,7 @@ where
     W: AsyncWrite + Unpin,
 {
     let portion = tally.pace.as_ref().map_or(PORTION, |pace| pace.portion().min(PORTION));
-    let mut buffer = vec![0; portion];
+    let mut buffer = vec![0; portion.min(FIRST_PORTION)];
     loop {
         let count = from.read(&mut buffer).await?;
         if count == 0 {
@@ -80,6 +104,9 @@ where
         spend(tally, direction, count, moved).await?;
         to.write_all(&buffer[..count]).await?;
         to.flush().await?;
+        if count == buffer.len() && count < portion {
+            buffer = vec![0; portion];
+        }
     }
 }
 

@@ -4,7 +4,8 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -16,6 +17,8 @@ use crate::host::Name;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How many names are asked for at once: each takes a thread of the runtime while it waits.
 const AT_ONCE: usize = 64;
+/// How many of them one sandbox may ask for at once: names whose servers are slow are its own problem.
+const AT_ONCE_EACH: usize = 8;
 /// How many addresses of one name are looked at.
 const MOST_ADDRESSES: usize = 16;
 
@@ -26,7 +29,17 @@ pub type Table = HashMap<Name, Vec<IpAddr>>;
 #[derive(Debug)]
 pub struct Resolver {
     table: Table,
-    turns: Semaphore,
+    turns: Arc<Semaphore>,
+}
+
+/// The turns of one sandbox.
+#[derive(Debug, Clone)]
+pub(crate) struct Turns(Arc<Semaphore>);
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(AT_ONCE_EACH)))
+    }
 }
 
 impl Default for Resolver {
@@ -39,19 +52,19 @@ impl Resolver {
     /// Names of the table have its addresses; all others are asked of the system.
     #[must_use]
     pub fn new(table: Table) -> Self {
-        Self { table, turns: Semaphore::new(AT_ONCE) }
+        Self { table, turns: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 
     /// The addresses of a name that are not public: those that have to be granted, too. None when the name
     /// has none, or is not known now.
     pub async fn inside(&self, name: &Name) -> Vec<IpAddr> {
-        let mut addresses = self.resolve(name).await.unwrap_or_default();
+        let mut addresses = self.resolve(name, &Turns::default()).await.unwrap_or_default();
         addresses.retain(|&address| classify(address) != Class::Public);
         addresses
     }
 
-    /// The addresses of a name.
-    pub(crate) async fn resolve(&self, name: &Name) -> io::Result<Vec<IpAddr>> {
+    /// The addresses of a name, asked for in one of the asker's turns.
+    pub(crate) async fn resolve(&self, name: &Name, own: &Turns) -> io::Result<Vec<IpAddr>> {
         if let Some(addresses) = self.table.get(name) {
             return Ok(addresses.clone());
         }
@@ -60,19 +73,30 @@ impl Resolver {
             return Ok(vec![Ipv4Addr::LOCALHOST.into()]);
         }
         let lookup = async {
-            let _turn = self.turns.acquire().await.map_err(io::Error::other)?;
-            // With the dot at its end no search list of the host applies. The port means nothing here.
-            let found = tokio::net::lookup_host((format!("{name}."), 1)).await?;
-            let mut addresses = Vec::new();
-            for socket_address in found.take(4 * MOST_ADDRESSES) {
-                if !addresses.contains(&socket_address.ip()) && addresses.len() < MOST_ADDRESSES {
-                    addresses.push(socket_address.ip());
-                }
-            }
-            Ok(addresses)
+            let own = Arc::clone(&own.0).acquire_owned().await.map_err(io::Error::other)?;
+            let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(io::Error::other)?;
+            let question = format!("{name}.");
+            let asking = tokio::task::spawn_blocking(move || {
+                // The thread's, which goes on asking when nobody waits for it any more.
+                let _turns = (own, turn);
+                addresses_of(&question)
+            });
+            asking.await.map_err(io::Error::other)?
         };
         tokio::time::timeout(PATIENCE, lookup).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
     }
+}
+
+/// Asks the system. With the dot at its end no search list of the host applies to a name.
+fn addresses_of(name: &str) -> io::Result<Vec<IpAddr>> {
+    let mut addresses = Vec::new();
+    // The port means nothing here.
+    for found in (name, 1).to_socket_addrs()?.take(4 * MOST_ADDRESSES) {
+        if !addresses.contains(&found.ip()) && addresses.len() < MOST_ADDRESSES {
+            addresses.push(found.ip());
+        }
+    }
+    Ok(addresses)
 }
 
 #[cfg(test)]
@@ -89,7 +113,7 @@ mod tests {
             ("a.localhost", Ipv4Addr::LOCALHOST.into()),
             ("b.a.localhost", Ipv4Addr::LOCALHOST.into()),
         ] {
-            assert_eq!(resolver.resolve(&name(text)).await.unwrap(), [address], "{text}");
+            assert_eq!(resolver.resolve(&name(text), &Turns::default()).await.unwrap(), [address], "{text}");
         }
     }
 }

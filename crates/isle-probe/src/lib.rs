@@ -10,6 +10,7 @@
 mod kernel;
 pub mod canary;
 mod filesystem;
+mod gate;
 mod json;
 mod leftover;
 mod namespaces;
@@ -58,6 +59,7 @@ pub fn attacks() -> impl Iterator<Item = &'static Attack> {
         privileges::ATTACKS,
         surface::ATTACKS,
         network::ATTACKS,
+        gate::ATTACKS,
         resources::ATTACKS,
     ]
     .into_iter()

@@ -55,7 +55,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A stream that says the secret is the canary; any other is the sandbox's own.
-fn says_secret(target: &Target, what: &str, stream: io::Result<impl Read>) -> Tried {
+pub(crate) fn says_secret(target: &Target, what: &str, stream: io::Result<impl Read>) -> Tried {
     let secret = target.secret()?;
     let mut stream = match stream {
         Ok(stream) => stream,

@@ -1,39 +1,72 @@
 //! A socket that holds back small writes until its owner has said all it has to say. The multiplexer
 //! flushes after every frame; the end of a command is two frames, and each would wake the other side.
+//! Bulk data takes along what is held back, so that a frame and its header are one write.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, BufStream, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 
 /// Enough for the messages of a few calls; bulk data passes by it.
 const BUFFER: usize = 2 * 1024;
 
+#[derive(Debug)]
+struct Shared<T> {
+    socket: BufReader<T>,
+    held: Vec<u8>,
+}
+
 /// The socket as the multiplexer sees it: its flushes wait for the [`Cork`] to be pulled.
 #[derive(Debug)]
-pub(crate) struct Corked<T>(Arc<Mutex<BufStream<T>>>);
+pub(crate) struct Corked<T>(Arc<Mutex<Shared<T>>>);
 
 /// What lets the held-back bytes out.
 #[derive(Debug)]
-pub(crate) struct Cork<T>(Arc<Mutex<BufStream<T>>>);
+pub(crate) struct Cork<T>(Arc<Mutex<Shared<T>>>);
 
 /// Both halves. They are used by one task, so the lock between them is never waited for.
 pub(crate) fn corked<T: AsyncRead + AsyncWrite>(socket: T) -> (Corked<T>, Cork<T>) {
-    let shared = Arc::new(Mutex::new(BufStream::with_capacity(BUFFER, BUFFER, socket)));
+    let socket = BufReader::with_capacity(BUFFER, socket);
+    let shared = Arc::new(Mutex::new(Shared { socket, held: Vec::with_capacity(BUFFER) }));
     (Corked(Arc::clone(&shared)), Cork(shared))
 }
 
-fn lock<T>(shared: &Mutex<BufStream<T>>) -> MutexGuard<'_, BufStream<T>> {
+fn lock<T>(shared: &Mutex<Shared<T>>) -> MutexGuard<'_, Shared<T>> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Shared<T> {
+    /// Writes what is held back, and as much of `more` as goes with it; says how much of that.
+    fn poll_let_out(&mut self, context: &mut Context<'_>, more: &[u8]) -> Poll<io::Result<usize>> {
+        while !self.held.is_empty() {
+            let parts = [IoSlice::new(&self.held), IoSlice::new(more)];
+            let count = ready!(Pin::new(&mut self.socket).poll_write_vectored(context, &parts))?;
+            if count == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            let own = count.min(self.held.len());
+            self.held.drain(..own);
+            if count > own {
+                return Poll::Ready(Ok(count - own));
+            }
+        }
+        Poll::Ready(Ok(0))
+    }
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Cork<T> {
     /// Writes what was held back. Always pending, or ready when the connection cannot be written to any
     /// more, as the future it is part of wants it.
     pub(crate) fn pull(&self, context: &mut Context<'_>) -> Poll<()> {
-        match Pin::new(&mut *lock(&self.0)).poll_flush(context) {
+        let mut shared = lock(&self.0);
+        let flushed = match shared.poll_let_out(context, &[]) {
+            Poll::Ready(Ok(_)) => Pin::new(&mut shared.socket).poll_flush(context),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        };
+        match flushed {
             Poll::Ready(Err(_)) => Poll::Ready(()),
             Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
         }
@@ -46,13 +79,22 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for Corked<T> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut *lock(&self.0)).poll_read(context, buffer)
+        Pin::new(&mut lock(&self.0).socket).poll_read(context, buffer)
     }
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Corked<T> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *lock(&self.0)).poll_write(context, bytes)
+        let mut shared = lock(&self.0);
+        if shared.held.len() + bytes.len() <= BUFFER {
+            shared.held.extend_from_slice(bytes);
+            return Poll::Ready(Ok(bytes.len()));
+        }
+        match ready!(shared.poll_let_out(context, bytes))? {
+            // All that was held back is out, and nothing of the new.
+            0 => Pin::new(&mut shared.socket).poll_write(context, bytes),
+            count => Poll::Ready(Ok(count)),
+        }
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -60,6 +102,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Corked<T> {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *lock(&self.0)).poll_shutdown(context)
+        let mut shared = lock(&self.0);
+        ready!(shared.poll_let_out(context, &[]))?;
+        Pin::new(&mut shared.socket).poll_shutdown(context)
     }
 }

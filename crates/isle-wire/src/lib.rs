@@ -27,7 +27,7 @@ pub use file::*;
 pub use frame::{Frame, FrameError, MAX_FRAME, read_frame, write_frame, write_message};
 pub use gate::{DialRequest, GateAnswer, GateEvent, GateLookup, GateOpened, GatePorts, TakeRequest};
 pub use message::*;
-pub use mux::{Incoming, Mux, MuxError, Side, Stream};
+pub use mux::{Incoming, Mux, MuxError, Side, Stream, acknowledge};
 pub use quiet::QuietSocket;
 pub use steps::{InputRequest, Step, StepEnd, StepsRequest};
 pub use tree::*;

@@ -5,11 +5,17 @@ use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt, TokioAsyncReadCompatExt};
 
 use crate::cork::{Cork, Corked, corked};
+
+/// Streams of one connection.
+const MOST_STREAMS: usize = 4096;
+/// What all streams may be sent before anybody has read it: the usual window of each, and some for those
+/// that move much. The other side decides how quickly it seems to answer, and so how far windows grow.
+const LARGEST_WINDOWS: usize = MOST_STREAMS * yamux::DEFAULT_CREDIT as usize + 32 * 1024 * 1024;
 
 /// One stream of a [`Mux`]: dropping it before its end resets it.
 pub type Stream = Compat<yamux::Stream>;
@@ -54,8 +60,8 @@ impl Mux {
             Side::Agent => yamux::Mode::Server,
         };
         let mut config = yamux::Config::default();
-        config.set_max_num_streams(4096);
-        config.set_max_connection_receive_window(None);
+        config.set_max_num_streams(MOST_STREAMS);
+        config.set_max_connection_receive_window(Some(LARGEST_WINDOWS));
         config.set_split_send_size(64 * 1024);
         let (socket, cork) = corked(socket);
         let connection = yamux::Connection::new(socket.compat(), config, mode);
@@ -82,6 +88,12 @@ impl Mux {
     pub async fn closed(&self) {
         self.open.closed().await;
     }
+}
+
+/// Tells the other side that a stream was taken. Otherwise that is told with the first bytes on it, and
+/// too many streams of which nothing was told keep the other side from opening any more.
+pub async fn acknowledge(stream: &mut Stream) -> std::io::Result<()> {
+    stream.write(&[]).await.map(drop)
 }
 
 impl Incoming {
@@ -163,7 +175,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
+    use tokio::io::{AsyncReadExt, ReadBuf};
 
     use super::*;
 
@@ -187,6 +199,50 @@ mod tests {
         fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
             Poll::Ready(Ok(()))
         }
+    }
+
+    /// Opens streams on which the other side has nothing to say; says how many could be opened.
+    async fn silent_streams(acknowledged: bool) -> usize {
+        let (host, agent) = tokio::io::duplex(1 << 20);
+        let (mux, _incoming, driver) = Mux::new(host, Side::Host);
+        tokio::spawn(driver);
+        let (_kept, mut incoming, driver) = Mux::new(agent, Side::Agent);
+        tokio::spawn(driver);
+        tokio::spawn(async move {
+            let mut taken = Vec::new();
+            while let Some(mut stream) = incoming.accept().await {
+                if acknowledged {
+                    acknowledge(&mut stream).await.unwrap();
+                }
+                taken.push(stream);
+            }
+        });
+        let mut opened = Vec::new();
+        while opened.len() < 600 {
+            let opening = mux.clone();
+            let opening = tokio::spawn(async move {
+                let mut stream = opening.open().await.unwrap();
+                stream.write_all(b"x").await.unwrap();
+                stream
+            });
+            for _ in 0..1000 {
+                if opening.is_finished() {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            if !opening.is_finished() {
+                break;
+            }
+            opened.push(opening.await.unwrap());
+        }
+        opened.len()
+    }
+
+    #[tokio::test]
+    async fn streams_that_were_told_to_be_taken_do_not_hold_up_others() {
+        assert!(silent_streams(false).await < 600, "or there would be nothing to tell");
+        assert_eq!(silent_streams(true).await, 600);
     }
 
     #[tokio::test]

@@ -1,18 +1,24 @@
 //! The bytes of a connection that a program opened, to and from the host.
 
-use isle_wire::{Stream, TakeRequest};
+use isle_wire::{Stream, TakeRequest, acknowledge};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::serve::Shared;
 
-/// Bytes moved at once.
+/// Bytes moved at once: few at first, since most connections never have more to move.
+const FIRST_PORTION: usize = 8 * 1024;
 const PORTION: usize = 64 * 1024;
 
 /// Hands a connection to the host, until both sides have ended or the host has it reset.
-pub(crate) async fn take(stream: Stream, agent: Shared, request: &TakeRequest) {
+pub(crate) async fn take(mut stream: Stream, agent: Shared, request: &TakeRequest) {
     let connection = request.connection;
     let Some(inside) = agent.network.state.borrow_mut().waiting.remove(&connection) else { return };
+    // A program may connect and never say anything.
+    if acknowledge(&mut stream).await.is_err() {
+        reset(inside);
+        return;
+    }
     let moving = tokio::task::spawn_local(carry(Resetting(Some(inside)), stream));
     agent.network.state.borrow_mut().taken.insert(connection, moving.abort_handle());
     // However it ended.
@@ -58,7 +64,7 @@ where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    let mut buffer = vec![0; PORTION];
+    let mut buffer = vec![0; FIRST_PORTION];
     loop {
         let count = from.read(&mut buffer).await?;
         if count == 0 {
@@ -66,5 +72,8 @@ where
         }
         to.write_all(&buffer[..count]).await?;
         to.flush().await?;
+        if count == buffer.len() && count < PORTION {
+            buffer = vec![0; PORTION];
+        }
     }
 }

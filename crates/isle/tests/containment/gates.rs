@@ -119,3 +119,26 @@ fn out_of_a_process_sandbox_gets_exactly_what_its_report_names() {
     assert_nothing_is_left(&range, &daemon, "box");
     table::check(&column("process"), &results);
 }
+
+/// A gate stands in such a sandbox: names are answered, ports listen, a stream leads to the daemon.
+#[test]
+fn nothing_gets_out_of_a_container_that_was_granted_something() {
+    let range = Range::new();
+    let daemon = range.daemon();
+    let report = range.create(&daemon, "box", "container");
+    let hosts = serde_json::json!({ "hosts": ["granted.test:443", "*.wide.test:22,80,443"] });
+    daemon.post("/v1/sandboxes/box/grants", hosts);
+    let look = "getent hosts granted.test a.wide.test | grep -c ^198.18.";
+    assert_eq!(daemon.shell("box", look), "2\n", "the gate stands");
+    let of_the_network: Vec<&str> = isle_probe::attacks()
+        .map(|attack| attack.name)
+        .filter(|name| name.starts_with("net.") || name.starts_with("ns.") || name.starts_with("surf."))
+        .collect();
+    let only = format!("--only={}", of_the_network.join(","));
+    for flags in [&[][..], &["--user=root"]] {
+        let results = range.named(&daemon, "box", flags, std::slice::from_ref(&only));
+        assert_eq!(results.len(), of_the_network.len());
+        assert!(with(&results, Verdict::NotTestable).is_empty(), "{results:#?}");
+        assert_exact(&results, &report, &["disk_limit"]);
+    }
+}

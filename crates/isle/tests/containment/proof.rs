@@ -43,6 +43,7 @@ const UNPROVEN: &[(&str, &str)] = &[
     ("net.dns", "hosts without a route to anywhere"),
     ("net.interfaces", "hosts with loopback only"),
     ("net.host_loopback6", "hosts without IPv6"),
+    ("net.tun", "hosts without the device, or root without the capability"),
     ("net.posix_mq", "kernels without message queues"),
     ("proc.oom_adj", "root without the capability for it, as in a container"),
     ("proc.deadline", "hosts whose CPU time is reserved already, or root without the capability"),

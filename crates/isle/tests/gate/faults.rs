@@ -1,0 +1,143 @@
+//! The gate itself is hurt, or its grants change under way: everything is denied at once, and nothing
+//! hangs.
+
+use serde_json::json;
+
+use crate::harness::{processes_with, until};
+use crate::servers::{Server, Serving, allow, has, python, start};
+
+/// Keeps several connections and says how each ended; then tries to make another, by the name and by the
+/// address the name had.
+const HOLD: &str = r#"
+import json, select, socket, sys
+port, count = int(sys.argv[1]), int(sys.argv[2])
+held = [socket.create_connection(('web.test', port), 60) for number in range(count)]
+address = held[0].getpeername()[0]
+for stream in held:
+    stream.sendall(b'hello')
+    assert stream.recv(64) == b'hello'
+open('ready', 'w')
+ends = []
+for stream in held:
+    try: ends.append(stream.recv(64).decode())
+    except OSError as error: ends.append('cut')
+def attempt(deed):
+    try: return deed() or 'done'
+    except OSError as error: return type(error).__name__
+def speak():
+    stream = socket.create_connection((address, port), 60)
+    stream.sendall(b'hello')
+    return stream.recv(64).decode() or 'ended'
+after = [attempt(lambda: socket.gethostbyname('web.test')), attempt(speak)]
+open('after', 'w').write(json.dumps([ends, after]))"#;
+
+#[test]
+fn the_death_of_the_daemon_cuts_every_connection_and_denies_every_other() {
+    let (mut daemon, echo) = (start(), Server::echo());
+    if !has(&daemon, "python3") {
+        return;
+    }
+    let port = echo.port;
+    allow(&daemon, "box", &[format!("web.test:{port}"), format!("127.0.0.1:{port}")]);
+    let marker = format!("the-death-of-the-daemon-{port}");
+    let argv = ["python3", "-c", HOLD, &port.to_string(), "50", &marker].map(str::to_owned);
+    daemon.exec("box", json!({ "argv": argv, "wait": "0s" }));
+    until("all are connected", || daemon.shell("box", "ls").contains("ready"));
+    daemon.kill();
+    // It goes on without a daemon, and comes to its end without one.
+    until("it has seen the end", || processes_with(&marker).is_empty());
+    assert_eq!(echo.heard().len(), 50, "somebody got through");
+    daemon.launch();
+    let after: serde_json::Value = serde_json::from_str(&daemon.shell("box", "cat after")).unwrap();
+    let ends = after[0].as_array().unwrap();
+    assert!(ends.iter().all(|end| end == "cut" || end == ""), "{after}");
+    assert_eq!(after[1], json!(["gaierror", "ConnectionRefusedError"]), "{after}");
+    // The next daemon carries on with the same grants.
+    assert_eq!(daemon.shell("box", "getent hosts web.test | cut -c1-7"), "198.18.\n");
+}
+
+#[test]
+fn taking_back_everything_denies_everything_at_once() {
+    let (daemon, echo) = (start(), Server::echo());
+    if !has(&daemon, "python3") {
+        return;
+    }
+    let port = echo.port;
+    let hosts = [format!("web.test:{port}"), format!("127.0.0.1:{port}")];
+    for which in 0..2 {
+        let sandbox = format!("box-{which}");
+        allow(&daemon, &sandbox, &hosts);
+        let argv = ["python3", "-c", HOLD, &port.to_string(), "5"].map(str::to_owned);
+        daemon.exec(&sandbox, json!({ "argv": argv, "wait": "0s" }));
+        until("all are connected", || daemon.shell(&sandbox, "ls").contains("ready"));
+        let before = echo.heard().len();
+        // First the name; and in the other sandbox the address it leads to.
+        daemon.succeeds(&["revoke", &sandbox, &hosts[which]]);
+        until("it has seen the end", || daemon.shell(&sandbox, "ls").contains("after"));
+        let after: serde_json::Value = serde_json::from_str(&daemon.shell(&sandbox, "cat after")).unwrap();
+        let ends = after[0].as_array().unwrap();
+        assert!(ends.iter().all(|end| end == "cut" || end == ""), "{after}");
+        assert!(["ConnectionResetError", "ended"].contains(&after[1][1].as_str().unwrap()), "{after}");
+        assert_eq!(after[1][0] == "gaierror", which == 0, "{after}");
+        daemon.succeeds(&["revoke", &sandbox, &hosts[1 - which]]);
+        let ask = "import json, socket\n\
+                   try: print(json.dumps(socket.gethostbyname('web.test')))\n\
+                   except OSError: print(json.dumps('nothing'))";
+        assert_eq!(python(&daemon, &sandbox, ask, &[]), "nothing");
+        assert_eq!(echo.heard().len(), before, "somebody got through");
+        // And given again it goes again.
+        allow(&daemon, &sandbox, &hosts);
+        assert!(python(&daemon, &sandbox, ask, &[]).as_str().unwrap().starts_with("198.18."));
+    }
+}
+
+#[test]
+fn a_server_that_never_answers_or_is_not_there_holds_nobody_up() {
+    let (daemon, deaf, echo) = (start(), Server::deaf(), Server::echo());
+    let (silent, port) = (deaf.port, echo.port);
+    let gone = crate::servers::free_port();
+    let hosts: Vec<String> = [silent, port, gone].iter().map(|port| format!("web.test:{port}/tcp")).collect();
+    allow(&daemon, "box", &hosts);
+    allow(&daemon, "box", &[format!("127.0.0.1:{silent},{port},{gone}"), format!("other.test:{gone}/http")]);
+    let wait = format!("curl -sS -m 300 http://web.test:{silent}/; echo ended > ended");
+    daemon.exec("box", json!({ "command": wait, "wait": "0s" }));
+    until("it waits", || deaf.heard().len() == 1);
+    let speak = format!("exec 3<>/dev/tcp/web.test/{port}; echo hello >&3; read -r line <&3; echo $line");
+    let run = daemon.exec("box", json!({ "argv": ["bash", "-c", speak] }));
+    assert_eq!(run["stdout"], "hello\n", "{run}");
+    let run = daemon.exec("box", json!({ "command": format!("curl -sS -m 60 http://web.test:{gone}/") }));
+    assert!([52, 56].contains(&run["exit_code"].as_i64().unwrap()), "a reset, at once: {run}");
+    let run = daemon.exec("box", json!({ "command": format!("curl -sS -m 60 http://other.test:{gone}/") }));
+    assert!(run["stdout"].as_str().unwrap().contains("could not be reached"), "{run}");
+    daemon.succeeds(&["revoke", "box", &hosts[0]]);
+    until("what waits is cut", || daemon.shell("box", "ls").contains("ended"));
+}
+
+/// The answer breaks off in the middle: the program has to hear of it, or it would take half for the whole.
+#[test]
+fn an_answer_that_breaks_off_is_an_error_to_the_program() {
+    let daemon = start();
+    let directory = tempfile::tempdir().unwrap();
+    let script = "
+import os, socket, struct
+listener = socket.create_server(('127.0.0.1', 0))
+open('port.new', 'w').write(str(listener.getsockname()[1])); os.rename('port.new', 'port')
+while True:
+    stream, _ = listener.accept()
+    stream.recv(65536)
+    stream.sendall(b'HTTP/1.1 200 OK\\r\\n\\r\\n' + bytes(100000))
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+    stream.close()";
+    let (_server, port) = Serving::python(directory.path(), script);
+    let hosts = ["tcp", "http"].map(|kind| {
+        let name = if kind == "tcp" { "web.test" } else { "other.test" };
+        format!("{name}:{port}/{kind}")
+    });
+    allow(&daemon, "box", &hosts);
+    allow(&daemon, "box", &[format!("127.0.0.1:{port}")]);
+    for name in ["web.test", "other.test"] {
+        let run =
+            daemon.exec("box", json!({ "command": format!("curl -sS -m 60 -o got http://{name}:{port}/") }));
+        assert_eq!(run["exit_code"], 56, "{name}: {run}");
+    }
+}

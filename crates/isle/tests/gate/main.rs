@@ -1,0 +1,16 @@
+//! The gate under attack: what a hostile program tries in order to reach what was not granted, what
+//! happens when the gate itself is hurt, and real clients that have to work all the same. Every attack is
+//! also made where the gate does not stand, and has to succeed there, or it would prove nothing.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
+
+mod clients;
+mod faults;
+mod floods;
+#[path = "../harness/mod.rs"]
+#[expect(dead_code, unused_imports, reason = "shared with the other end-to-end tests, which use the rest")]
+mod harness;
+mod hosts;
+mod rebinding;
+mod servers;
+mod words;

@@ -1,0 +1,248 @@
+//! First words that try to get past a grant: requests to other hosts, requests hidden behind others,
+//! other protocols, other names in TLS. The server at the other end is the most lenient there can be.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use serde_json::{Value, json};
+
+use crate::harness::until;
+use crate::servers::{Server, allow, has, python, start};
+
+/// Sends each of several messages over a connection of its own; says how each was answered.
+const SAY: &str = r#"
+import json, socket, sys
+answers = {}
+for name, text in json.loads(sys.argv[3]).items():
+    stream = socket.create_connection((sys.argv[1], int(sys.argv[2])), 30)
+    heard = b''
+    try:
+        stream.sendall(bytes.fromhex(text))
+        if name.startswith('end'): stream.shutdown(socket.SHUT_WR)
+        while b'heard\n' not in heard:
+            piece = stream.recv(65536)
+            if not piece: break
+            heard += piece
+    except ConnectionError as error:
+        heard += b' ' + type(error).__name__.encode()
+    stream.close()
+    answers[name] = heard.decode('latin1')
+print(json.dumps(answers))"#;
+
+/// What must not be heard is in the request that has this word.
+const EVIL: &str = "evil";
+
+/// Requests whose hidden part, or whole, is for somebody else. Each has a name of its own in it.
+fn requests() -> Vec<(String, String)> {
+    let host = "web.test";
+    let other = |name: &str| format!("GET /{EVIL}-{name} HTTP/1.1\r\nHost: other.test\r\n\r\n");
+    let all = [
+        ("mismatch", other("mismatch")),
+        ("none", format!("GET /{EVIL}-none HTTP/1.1\r\n\r\n")),
+        ("none-old", format!("GET /{EVIL}-none-old HTTP/1.0\r\n\r\n")),
+        ("two", format!("GET /{EVIL}-two HTTP/1.1\r\nHost: {host}\r\nHost: other.test\r\n\r\n")),
+        ("twice", format!("GET /{EVIL}-twice HTTP/1.1\r\nHost: {host}\r\nHost: {host}\r\n\r\n")),
+        ("absolute", format!("GET http://other.test/{EVIL}-absolute HTTP/1.1\r\nHost: {host}\r\n\r\n")),
+        (
+            "userinfo",
+            format!("GET http://{host}@other.test/{EVIL}-userinfo HTTP/1.1\r\nHost: {host}\r\n\r\n"),
+        ),
+        ("in-host", format!("GET /{EVIL}-in-host HTTP/1.1\r\nHost: {host}@other.test\r\n\r\n")),
+        ("nul", format!("GET /{EVIL}-nul HTTP/1.1\r\nHost: {host}\0.other.test\r\n\r\n")),
+        ("percent", format!("GET /{EVIL}-percent HTTP/1.1\r\nHost: {host}%00.other.test\r\n\r\n")),
+        ("suffix", format!("GET /{EVIL}-suffix HTTP/1.1\r\nHost: {host}.other.test\r\n\r\n")),
+        ("prefix", format!("GET /{EVIL}-prefix HTTP/1.1\r\nHost: not{host}\r\n\r\n")),
+        ("port", format!("GET /{EVIL}-port HTTP/1.1\r\nHost: {host}:1\r\n\r\n")),
+        ("full-width", format!("GET /{EVIL}-full-width HTTP/1.1\r\nHost: web。test\r\n\r\n")),
+        ("feed", format!("GET /{EVIL}-feed HTTP/1.1\r\nX: a\nHost: other.test\r\nHost: {host}\r\n\r\n")),
+        ("return", format!("GET /{EVIL}-return HTTP/1.1\r\nX: a\rHost: other.test\r\nHost: {host}\r\n\r\n")),
+        ("end-feeds", format!("GET /{EVIL}-end-feeds HTTP/1.1\nHost: other.test\n\n")),
+        ("fold", format!("GET /{EVIL}-fold HTTP/1.1\r\nHost: {host}\r\n Host: other.test\r\n\r\n")),
+        ("space", format!("GET /{EVIL}-space HTTP/1.1\r\nHost : other.test\r\nHost: {host}\r\n\r\n")),
+        ("connect", format!("CONNECT other.test:443 HTTP/1.1\r\nHost: {host}\r\nX: {EVIL}-connect\r\n\r\n")),
+        ("http2", format!("PRI * HTTP/2.0\r\nX: {EVIL}-http2\r\n\r\nSM\r\n\r\n")),
+        ("socks", format!("\u{5}\u{1}\u{0}{EVIL}-socks\r\n\r\n")),
+        ("next", format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n{}", other("next"))),
+        (
+            "after-length",
+            format!(
+                "POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: 2\r\n\r\nhi{}",
+                other("after-length")
+            ),
+        ),
+        (
+            "after-chunks",
+            format!(
+                "POST / HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{}",
+                other("after-chunks")
+            ),
+        ),
+        (
+            "both-lengths",
+            format!(
+                "POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{}",
+                other("both-lengths")
+            ),
+        ),
+        (
+            "two-lengths",
+            format!(
+                "POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nContent-Length: 90\r\n\r\n{}",
+                other("two-lengths")
+            ),
+        ),
+        (
+            "odd-coding",
+            format!(
+                "POST / HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: xchunked\r\n\r\n{}",
+                other("odd-coding")
+            ),
+        ),
+        (
+            "hidden-coding",
+            format!(
+                "POST / HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding:\u{b}chunked\r\nContent-Length: 0\r\n\r\n{}",
+                other("hidden-coding")
+            ),
+        ),
+        (
+            "old-chunks",
+            format!(
+                "POST / HTTP/1.0\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{}",
+                other("old-chunks")
+            ),
+        ),
+        (
+            "odd-chunk",
+            format!(
+                "POST / HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n0\nX\r\n\r\n{}",
+                other("odd-chunk")
+            ),
+        ),
+        (
+            "upgrade",
+            format!(
+                "GET / HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n{}",
+                other("upgrade")
+            ),
+        ),
+        (
+            "upgrade-h2c",
+            format!(
+                "GET / HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nUpgrade: {EVIL}-upgrade-h2c\r\n\r\n"
+            ),
+        ),
+        ("end-plain", format!("{EVIL}-end-plain without a line")),
+    ];
+    all.map(|(name, text)| (name.to_owned(), text)).into()
+}
+
+#[test]
+fn no_request_to_another_host_passes_an_http_grant() {
+    let (daemon, server) = (start(), Server::lenient());
+    if !has(&daemon, "python3") {
+        return;
+    }
+    let port = server.port;
+    let requests = requests();
+    // Without the gate each is heard.
+    for (name, text) in &requests {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.write_all(text.as_bytes()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        std::io::copy(&mut stream, &mut std::io::sink()).ok();
+        let mark = format!("{EVIL}-{name}");
+        until(&format!("{mark} is heard"), || server.heard().iter().any(|request| request.contains(&mark)));
+    }
+    let before = server.heard().len();
+    allow(&daemon, "box", &[format!("web.test:{port}/http"), format!("127.0.0.1:{port}")]);
+    let mut said: serde_json::Map<String, Value> =
+        requests.iter().map(|(name, text)| (name.clone(), json!(hex(text.as_bytes())))).collect();
+    said.insert("well".into(), json!(hex(b"GET /well HTTP/1.1\r\nHost: WEB.test.\r\n\r\n")));
+    let said = Value::Object(said).to_string();
+    let answers = python(&daemon, "box", SAY, &["web.test", &port.to_string(), &said]);
+    assert!(answers["well"].as_str().unwrap().ends_with("heard\n"), "{answers:#}");
+    let heard = server.heard().split_off(before);
+    let through: Vec<&String> = heard.iter().filter(|request| request.contains(EVIL)).collect();
+    assert!(through.is_empty(), "{through:#?}");
+    // Who was denied and speaks HTTP was told so.
+    for name in ["mismatch", "none", "two", "absolute", "both-lengths", "suffix"] {
+        let answer = answers[name].as_str().unwrap();
+        assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("remedy: "), "{name}: {answer}");
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A first message of TLS for a server.
+fn client_hello(name: &str) -> Vec<u8> {
+    let vector = |width: usize, content: &[u8]| {
+        let mut bytes = (content.len() as u64).to_be_bytes()[8 - width..].to_vec();
+        bytes.extend_from_slice(content);
+        bytes
+    };
+    let entry = [vec![0], vector(2, name.as_bytes())].concat();
+    let extension = [vec![0, 0], vector(2, &vector(2, &entry))].concat();
+    let random = [7; 32];
+    let body = [
+        vec![3, 3],
+        random.to_vec(),
+        vector(1, &[]),
+        vector(2, &[0x13, 1]),
+        vector(1, &[0]),
+        vector(2, &if name.is_empty() { Vec::new() } else { extension }),
+    ]
+    .concat();
+    [vec![22, 3, 1], vector(2, &[vec![1], vector(3, &body)].concat())].concat()
+}
+
+#[test]
+fn only_a_handshake_for_the_granted_name_passes_a_tls_grant() {
+    let (daemon, server) = (start(), Server::echo());
+    if !has(&daemon, "python3") {
+        return;
+    }
+    let port = server.port;
+    let words = [
+        ("other", client_hello("other.test")),
+        ("below", client_hello("a.web.test")),
+        ("above", client_hello("test")),
+        ("none", client_hello("")),
+        ("address", client_hello("127.0.0.1")),
+        ("nul", client_hello("web.test\0.other.test")),
+        ("prefix", client_hello("notweb.test")),
+        ("dot", client_hello("web.test..")),
+        ("plain", b"GET / HTTP/1.1\r\nHost: web.test\r\n\r\nheard\n".to_vec()),
+        ("ssh", b"SSH-2.0-heard\n".to_vec()),
+        ("old", [vec![0x80, 0x2e, 1, 3, 1], b"heard\n".to_vec()].concat()),
+        // A record of another kind in the middle of the handshake.
+        ("alert", [&client_hello("web.test")[..20], &[21, 3, 3, 0, 2, 1, 0], b"heard\n"].concat()),
+    ];
+    // Without the gate each is given back.
+    for (name, bytes) in &words {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.write_all(bytes).unwrap();
+        let mut back = vec![0; bytes.len()];
+        stream.read_exact(&mut back).unwrap();
+        assert_eq!(&back, bytes, "{name}");
+    }
+    let before = server.heard().len();
+    allow(&daemon, "box", &[format!("web.test:{port}/tls"), format!("127.0.0.1:{port}")]);
+    let mut said: serde_json::Map<String, Value> =
+        words.iter().map(|(name, bytes)| (format!("end {name}"), json!(hex(bytes)))).collect();
+    let well = [client_hello("Web.Test"), b"heard\n".to_vec()].concat();
+    said.insert("well".into(), json!(hex(&well)));
+    let said = Value::Object(said).to_string();
+    let answers = python(&daemon, "box", SAY, &["web.test", &port.to_string(), &said]);
+    assert!(answers["well"].as_str().unwrap().ends_with("heard\n"), "{answers:#}");
+    for (name, _) in &words {
+        let answer = answers[format!("end {name}")].as_str().unwrap();
+        let denied =
+            if *name == "plain" { answer.contains("reason: not_tls") } else { !answer.contains("heard") };
+        assert!(denied, "{name}: {answer}");
+    }
+    // Nothing was dialed for them either.
+    assert_eq!(server.heard().len() - before, 1, "{answers:#}");
+}
