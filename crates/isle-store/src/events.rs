@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{OptionalExtension, Row, ToSql, params};
 use serde_json::Value;
 
 use crate::error::StoreError;
@@ -163,36 +163,71 @@ impl Store {
         })
     }
 
-    /// Deletes events beyond the newest `most`, and those older than `max_age_ms` before `now_ms`.
+    /// Deletes events older than `max_age_ms` before `now_ms`, and the oldest of those namespaces that have
+    /// more than their part of `most`: who tells much takes no room from who tells little.
     pub fn evict_events(&self, most: u64, max_age_ms: i64, now_ms: i64) -> Result<(), StoreError> {
-        let beyond: Option<i64> = self.read(|connection| {
-            // Ids are without gaps but for what was lost, so counting them is never too much.
-            let by_count: Option<i64> = connection
-                .prepare_cached("SELECT max(id) - ?1 FROM events")?
-                .query_row(params![i64::try_from(most).unwrap_or(i64::MAX)], |row| row.get(0))?;
-            let by_age: Option<i64> = connection
+        let first_kept: Option<i64> = self.read(|connection| {
+            Ok(connection
                 .prepare_cached("SELECT id FROM events WHERE time_ms >= ?1 ORDER BY id LIMIT 1")?
-                .query_row(params![now_ms.saturating_sub(max_age_ms)], |row| row.get::<_, i64>(0))
-                .optional()?
-                .map(|first_kept| first_kept - 1);
-            Ok(by_count.max(by_age))
+                .query_row(params![now_ms.saturating_sub(max_age_ms)], |row| row.get(0))
+                .optional()?)
         })?;
-        let Some(beyond) = beyond else { return Ok(()) };
-        loop {
+        self.delete_events(
+            "DELETE FROM events WHERE id IN (SELECT id FROM events WHERE id < ?1 ORDER BY id LIMIT ?2)",
+            &first_kept.unwrap_or(i64::MAX),
+            u64::MAX,
+        )?;
+        let counts: Vec<(String, u64)> = self.read(|connection| {
+            let mut statement =
+                connection.prepare_cached("SELECT namespace, count(*) FROM events GROUP BY namespace")?;
+            let rows = statement.query_map([], |row| {
+                Ok((row.get(0)?, row.get::<_, i64>(1).map(|count| u64::try_from(count).unwrap_or(0))?))
+            })?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })?;
+        let part = part_of_each(counts.iter().map(|(_, count)| *count).collect(), most);
+        for (namespace, count) in counts {
+            self.delete_events(
+                "DELETE FROM events WHERE id IN (SELECT id FROM events WHERE namespace = ?1 ORDER BY id LIMIT ?2)",
+                &namespace,
+                count.saturating_sub(part),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Deletes the first so many that a statement finds, a batch at a time.
+    fn delete_events(&self, statement: &str, about: &dyn ToSql, mut most: u64) -> Result<(), StoreError> {
+        while most > 0 {
+            let batch = most.min(u64::from(BATCH));
             let mut writer = self.inner.shared.writer();
             let gone = writer.transaction(|connection, _| {
-                Ok(connection
-                    .prepare_cached(
-                        "DELETE FROM events WHERE id IN
-                         (SELECT id FROM events WHERE id <= ?1 ORDER BY id LIMIT ?2)",
-                    )?
-                    .execute(params![beyond, BATCH])?)
+                let limit = i64::try_from(batch).unwrap_or(i64::MAX);
+                Ok(connection.prepare_cached(statement)?.execute(params![about, limit])?)
             })?;
-            if gone < BATCH as usize {
+            if (gone as u64) < batch {
                 return Ok(());
             }
+            most -= batch;
         }
+        Ok(())
     }
+}
+
+/// How many each may keep so that all together keep at most `most`: those that have fewer leave their rest to
+/// the others.
+fn part_of_each(mut counts: Vec<u64>, most: u64) -> u64 {
+    counts.sort_unstable();
+    let (mut left, mut sharers) = (most, counts.len() as u64);
+    for count in counts {
+        let part = left / sharers.max(1);
+        if count > part {
+            return part;
+        }
+        left -= count;
+        sharers -= 1;
+    }
+    u64::MAX
 }
 
 fn read_row(row: &Row<'_>) -> rusqlite::Result<EventRow> {

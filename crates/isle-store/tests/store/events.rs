@@ -33,6 +33,36 @@ fn the_history_is_bounded_by_count_and_by_age() {
     assert_eq!(store.events_after(0, 1).unwrap()[0].id, 900, "those older than a second are gone");
     assert_eq!(store.events_after(0, 1000).unwrap().len(), 101);
     assert_eq!(store.events_after(998, 1000).unwrap()[0], rows[998]);
+    store.evict_events(400, 1_000, 100_000).unwrap();
+    assert!(store.events_after(0, 1).unwrap().is_empty(), "all of them are too old");
+}
+
+#[test]
+fn who_tells_much_takes_no_room_from_who_tells_little() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let of =
+        |namespace: &str, id| EventRow { namespace: namespace.into(), ..row(id, "run_started", "a", 10) };
+    let rows: Vec<EventRow> = (1..=1000)
+        .map(|id| {
+            of(
+                if id <= 5 {
+                    "quiet"
+                } else if id <= 300 {
+                    "loud"
+                } else {
+                    "louder"
+                },
+                id,
+            )
+        })
+        .collect();
+    store.append_events(&rows).unwrap();
+    store.evict_events(105, i64::MAX, 10_000).unwrap();
+    let kept = store.events_after(0, 1000).unwrap();
+    let count = |namespace: &str| kept.iter().filter(|row| row.namespace == namespace).count();
+    assert_eq!((count("quiet"), count("loud"), count("louder")), (5, 50, 50));
+    assert_eq!(kept[5].id, 251, "the newest of each stay");
 }
 
 #[test]
