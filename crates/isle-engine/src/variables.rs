@@ -162,7 +162,7 @@ impl Inner {
     }
 }
 
-fn check_value(name: &VariableName, value: &str) -> Result<()> {
+pub(crate) fn check_value(name: &VariableName, value: &str) -> Result<()> {
     if value.contains('\0') {
         return Err(Error::new(Code::InvalidArgument, format!("the value of {name} contains NUL"))
             .next("remove it; write binary data to a file instead"));

@@ -1,9 +1,12 @@
 //! `create`: a named sandbox with settings of its own.
 
+use isle_wire::GuestUser;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::inputs::{Environment, files};
 use super::list::SandboxBrief;
+use super::write_files::{FileInput, checked, write};
 use super::{Effect, Method, Operation, Route, Toolset};
 use crate::backend::{Containment, Limits, Tier};
 use crate::context::CallContext;
@@ -11,6 +14,7 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::sandbox::Settings;
 use crate::values::{ByteSize, SandboxName, Term};
+use crate::variables::{Change, check_value};
 use crate::vault::Wishes;
 
 pub(super) struct Create;
@@ -49,6 +53,11 @@ pub(super) struct Input {
     /// Secrets every command has as values, masked in what comes out.
     #[serde(default)]
     expose_secrets: Vec<String>,
+    /// Files placed in it.
+    #[serde(default, deserialize_with = "files")]
+    files: Vec<FileInput>,
+    /// Variables of every command in it.
+    env: Option<Environment>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -88,6 +97,12 @@ impl Operation for Create {
             idle: input.idle,
             profile: input.profile,
         };
+        let files = checked(input.files, engine.inner.config.file_cap)?;
+        let env = input.env.map(|Environment(pairs)| pairs).unwrap_or_default();
+        let set = env.into_iter().map(|(name, value)| Ok((name.parse()?, value)));
+        let change = Change { set: set.collect::<Result<_>>()?, unset: Vec::new() };
+        change.set.iter().try_for_each(|(name, value)| check_value(name, value))?;
+        engine.inner.config.secret_names.judge(change.set.iter().map(|(name, _)| name.as_str()))?;
         if !allow.is_empty() {
             engine.inner.refuse_without_network(&settings)?;
         }
@@ -97,6 +112,12 @@ impl Operation for Create {
         }
         if !secrets.is_empty() {
             engine.inner.attach_secrets(&context, &sandbox, &secrets)?;
+        }
+        if !change.set.is_empty() {
+            engine.inner.change_variables(&context, &input.sandbox, &change)?;
+        }
+        if !files.is_empty() {
+            write(&engine, &context, &sandbox, GuestUser::Sandbox, files).await?;
         }
         Ok(Output {
             brief: SandboxBrief::of(&sandbox),

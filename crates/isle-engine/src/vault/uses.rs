@@ -306,7 +306,7 @@ impl Inner {
     }
 
     /// Gives a sandbox secrets: all of them on record, or none. With a run they are that run's.
-    fn give(
+    fn give_secrets(
         &self,
         context: &CallContext,
         sandbox: &Sandbox,
@@ -379,7 +379,7 @@ impl Inner {
     ) -> Result<()> {
         let secrets = self.secrets_of(sandbox);
         let before = secrets.all();
-        self.give(context, sandbox, wishes, None)?;
+        self.give_secrets(context, sandbox, wishes, None)?;
         let audit = Audit::files(context, "secret_attach", sandbox, names(wishes));
         self.record_uses(sandbox, &audit).inspect_err(|_| *secrets.uses() = before)
     }
@@ -471,7 +471,7 @@ impl Inner {
         }
         if !wishes.is_empty() {
             given.held = Some(RunSecrets { secrets: Arc::clone(secrets), run: run.clone() });
-            given.own = self.give(context, sandbox, wishes, Some(run))?;
+            given.own = self.give_secrets(context, sandbox, wishes, Some(run))?;
             self.record_uses(sandbox, &Audit::files(context, "secret_use", sandbox, names(wishes)))?;
         }
         Ok(given)

@@ -28,6 +28,12 @@ pub(crate) struct CreateArguments {
     /// Give every command the value of a secret, masked in what comes out
     #[arg(long, value_name = "NAME[=VARIABLE]")]
     pub(crate) expose_secret: Vec<String>,
+    /// Place a file of this host in it
+    #[arg(long, value_name = "HOST:GUEST")]
+    pub(crate) file: Vec<String>,
+    /// Set a variable of every command in it
+    #[arg(long, short, value_name = "NAME=VALUE")]
+    pub(crate) env: Vec<String>,
 }
 
 #[derive(Debug, Args)]

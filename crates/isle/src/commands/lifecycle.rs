@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use isle_client::Result;
 use serde_json::{Value, json};
 
+use super::interactive::environment;
 use super::run::{one_shot, settings};
 use super::{Context, fields};
 use crate::arguments::{CreateArguments, ExtendArguments, PauseArguments};
@@ -16,7 +17,11 @@ pub(super) async fn create(context: &Context, arguments: CreateArguments) -> Res
         // What files say is weaker than a profile, and the daemon reads them by itself.
         settings = settings.of_flags();
     }
-    let chosen = one_shot(&settings, &[])?;
+    let chosen = one_shot(&settings, &arguments.file)?;
+    let files = chosen.files.iter();
+    let files: Vec<Value> = files
+        .map(|file| json!({ "path": file.path, "content": file.content_base64, "encoding": "base64" }))
+        .collect();
     let mut input = json!({
         "sandbox": arguments.name,
         "tier": chosen.tier,
@@ -32,6 +37,8 @@ pub(super) async fn create(context: &Context, arguments: CreateArguments) -> Res
         "allow": arguments.allow,
         "secrets": arguments.secret,
         "expose_secrets": arguments.expose_secret,
+        "files": files,
+        "env": environment(&arguments.env)?,
     });
     leave_out_nulls(&mut input);
     let answer = context.client().await?.call("create", input).await?;

@@ -155,3 +155,26 @@ impl TestDaemon {
         status["sandboxes"][0]["id"].as_str().unwrap().to_owned()
     }
 }
+
+#[test]
+fn a_sandbox_is_made_with_files_and_variables() {
+    let daemon = TestDaemon::start();
+    let wish = json!({"sandbox": "box", "env": {"KIND": "made"},
+        "files": [{"path": "in/a.txt", "content": "first"}, {"path": "b", "content": "c2Vjb25k", "encoding": "base64"}]});
+    daemon.post("/v1/sandboxes", wish);
+    assert_eq!(daemon.shell("box", "cat in/a.txt b; echo $KIND"), "firstsecondmade\n");
+    for wrong in [
+        json!({"sandbox": "other", "files": [{"path": "../x", "content": ""}]}),
+        json!({"sandbox": "other", "files": [{"path": "x", "content": "", "mode": "9"}]}),
+        json!({"sandbox": "other", "env": {"A=B": "1"}}),
+        json!({"sandbox": "other", "env": {"A": "1\u{0}"}}),
+    ] {
+        let error = daemon.refused("POST", "/v1/sandboxes", Some(&wrong));
+        assert!(error["next_steps"].is_array(), "{wrong}: {error}");
+        assert!(!daemon.names().contains(&"other".to_owned()), "{wrong}");
+    }
+    let plan = daemon.home().write("plan.txt", "typed");
+    let file = format!("{}:plan.txt", plan.display());
+    daemon.succeeds(&["create", "typed", "--file", &file, "--env", "KIND=typed"]);
+    assert_eq!(daemon.shell("typed", "cat plan.txt; echo $KIND"), "typedtyped\n");
+}
