@@ -60,6 +60,12 @@ pub struct AttachRequest {
     /// What it may reach while it runs, such as `example.com:443`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<String>,
+    /// Secrets it has as placeholders, such as `KEY` or `KEY=VARIABLE`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<String>,
+    /// Secrets it has as values, masked in its output.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub expose_secrets: Vec<String>,
     /// A terminal instead of pipes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub terminal: Option<Terminal>,

@@ -58,6 +58,7 @@ codes! {
     SyncNotFound "SYNC_NOT_FOUND" 404 false "There is no live sync of that name.";
     NamespaceNotFound "NAMESPACE_NOT_FOUND" 404 false "There is no namespace of that name.";
     TokenNotFound "TOKEN_NOT_FOUND" 404 false "There is no token with that id.";
+    SecretNotFound "SECRET_NOT_FOUND" 404 false "There is no secret of that name, or the sandbox does not have it.";
     OperationNotFound "OPERATION_NOT_FOUND" 404 false "There is no operation of that name.";
     IsDirectory "IS_DIRECTORY" 409 false "A directory stands where a file is due.";
     NotDirectory "NOT_DIRECTORY" 409 false "A file stands where a directory is due.";
@@ -71,6 +72,8 @@ codes! {
     HostPathRefused "HOST_PATH_REFUSED" 403 false "The host path is not below one of the configured host roots.";
     WatchEnded "WATCH_ENDED" 410 false "The watch of that cursor is over.";
     Expired "EXPIRED" 410 false "The time of the sandbox is up; it is being removed.";
+    SecretExpired "SECRET_EXPIRED" 410 false "The secret has expired; it is given to nobody.";
+    VaultLocked "VAULT_LOCKED" 409 false "The key of the secrets is missing or another one; nothing was changed.";
     Paused "PAUSED" 409 false "The sandbox is paused; nothing was started.";
     RunFinished "RUN_FINISHED" 409 false "The run has already ended.";
     JobExists "JOB_EXISTS" 409 false "A job of that name goes on in the sandbox.";

@@ -28,6 +28,7 @@ mod tuning;
 mod validate;
 pub mod values;
 mod variables;
+mod vault;
 pub mod watch;
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

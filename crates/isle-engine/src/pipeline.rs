@@ -8,11 +8,12 @@
 use std::time::Duration;
 
 use crate::context::CallContext;
-use crate::engine::EngineConfig;
+use crate::engine::{EngineConfig, Inner};
 use crate::error::{Code, Error, Result};
 use crate::journal::{Actor, Journal};
 use crate::queue::{self, Admission};
 use crate::run::{Finish, Input, Place, Plan, Program, Run, Simple, check_environment};
+use crate::vault::Wishes;
 
 /// How often an end is recorded again before it is told without a record.
 const INSIST: u32 = 3;
@@ -109,9 +110,16 @@ pub(crate) async fn admit(admission: &Admission, context: &CallContext) -> Resul
     Ok(Admitted(passage.pass(Stage::Admit)))
 }
 
-/// Which secrets the run gets: none can be granted yet, so none are.
-pub(crate) fn secrets(Admitted(passage): Admitted) -> Provided {
-    Provided(passage.pass(Stage::Secrets))
+/// Which secrets the run gets: those it asks for have to be there, and the caller has to be one who may
+/// have them.
+pub(crate) fn secrets(
+    Admitted(passage): Admitted,
+    inner: &Inner,
+    context: &CallContext,
+    wishes: &Wishes,
+) -> Result<Provided> {
+    inner.check_wishes(context, wishes)?;
+    Ok(Provided(passage.pass(Stage::Secrets)))
 }
 
 /// What the run may reach: a sandbox has loopback and nothing else.
@@ -221,8 +229,20 @@ pub(crate) fn sign(Executed(passage, finish): Executed) -> Signed {
     Signed(passage.pass(Stage::Sign), finish)
 }
 
-/// Masks secrets in what the run said: it was given none.
-pub(crate) fn mask(Signed(passage, finish): Signed) -> Masked {
+/// Masks values of secrets in what is told of the run. Its output was masked as it came.
+pub(crate) fn mask(Signed(passage, mut finish): Signed, run: &Run) -> Masked {
+    if let Some(masker) = run.sandbox.masker() {
+        let notes = finish.commands.iter_mut().filter_map(|command| command.note.as_mut());
+        finish.note.iter_mut().chain(notes).for_each(|note| masker.mask_text(note));
+        if let Some(error) = &mut finish.error {
+            masker.mask_text(&mut error.message);
+            error.details.values_mut().for_each(|detail| masker.mask_json(detail));
+        }
+        for violation in &mut finish.violations {
+            masker.mask_text(&mut violation.what);
+            masker.mask_text(&mut violation.remedy);
+        }
+    }
     Masked(passage.pass(Stage::Mask), finish)
 }
 

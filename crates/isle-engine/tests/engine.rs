@@ -37,6 +37,8 @@ fn open(target: Target, command: Command) -> OpenExec {
         profile: None,
         lock: false,
         allow: Vec::new(),
+        secrets: Vec::new(),
+        expose_secrets: Vec::new(),
         timeout: None,
         terminal: None,
         stdin: true,

@@ -123,6 +123,13 @@ points! {
     NamespaceGrantRecorded "grant.namespace_recorded" Die Everywhere;
     AnswerRecorded "grant.answer_recorded" Die Everywhere;
 
+    // Secrets.
+    VaultKeyMade "vault.key_made" Fail Everywhere;
+    SecretRecorded "secret.recorded" Die Everywhere;
+    SecretRemoved "secret.removed" Die Everywhere;
+    SecretUseRecorded "secret.use_recorded" Die Everywhere;
+    SecretUseForgotten "secret.use_forgotten" Die Everywhere;
+
     // Making a sandbox anew in place of another.
     ReplaceMarked "replace.marked" Fail Everywhere;
     ReplaceRemoved "replace.removed" Fail Everywhere;

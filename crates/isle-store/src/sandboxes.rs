@@ -90,6 +90,7 @@ impl Store {
                 remove_failed_namesakes(connection, id)?;
                 remove(connection, id)?;
                 crate::variables::forget(connection, address)?;
+                crate::secrets::forget_uses(connection, address)?;
                 crate::spawns::forget(connection, address)?;
                 append(connection, draft, audit).map(drop)
             })

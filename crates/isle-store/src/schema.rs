@@ -12,7 +12,7 @@ use crate::files;
 pub(crate) const APPLICATION_ID: i32 = 0x4953_4c45;
 
 /// Position `n` leads from version `n` to `n + 1`. Never edit one that was released; add another.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7, V8, V9, V10, V11];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7, V8, V9, V10, V11, V12];
 
 // Every index is a page more to write for each run, so there is one only where a search would be long:
 // old runs are forgotten, so those that have not ended are found by looking at all, and what one sandbox
@@ -195,6 +195,33 @@ const V11: &str = "
 CREATE TABLE namespace_grants (
     namespace TEXT PRIMARY KEY,
     grants TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+";
+
+// Values are sealed before they come here. The sandbox of a use is an address: what a workspace holds
+// outlives the sandbox that had it.
+const V12: &str = "
+CREATE TABLE secrets (
+    namespace TEXT NOT NULL,
+    name TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    nonce BLOB NOT NULL,
+    sealed BLOB NOT NULL,
+    hosts TEXT NOT NULL,
+    expires_at_ms INTEGER,
+    set_at_ms INTEGER NOT NULL,
+    PRIMARY KEY (namespace, name)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE secret_uses (
+    sandbox TEXT NOT NULL,
+    name TEXT NOT NULL,
+    placeholder TEXT NOT NULL,
+    variable TEXT,
+    exposed INTEGER NOT NULL,
+    ever_exposed INTEGER NOT NULL,
+    runs TEXT NOT NULL,
+    PRIMARY KEY (sandbox, name)
 ) STRICT, WITHOUT ROWID;
 ";
 

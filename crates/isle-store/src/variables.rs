@@ -63,6 +63,7 @@ impl Store {
         self.write(|writer| {
             writer.transaction(|connection, draft| {
                 forget(connection, sandbox)?;
+                crate::secrets::forget_uses(connection, sandbox)?;
                 crate::spawns::forget(connection, sandbox)?;
                 append(connection, draft, audit).map(drop)
             })

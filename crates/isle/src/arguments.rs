@@ -12,6 +12,7 @@ mod file;
 mod job;
 mod lifecycle;
 mod network;
+mod secret;
 mod sync;
 mod token;
 mod top;
@@ -29,6 +30,7 @@ pub(crate) use network::{
     AllowArguments, ApproveArguments, ExposeArguments, GrantsArguments, GrantsCommand, NetArguments,
     RevokeArguments, UnexposeArguments,
 };
+pub(crate) use secret::{SecretArguments, SecretCommand, SecretSetArguments};
 pub(crate) use sync::{
     PullArguments, PushArguments, StartArguments, StopArguments, SyncArguments, SyncCommand, SyncOptions,
     WatchArguments,
@@ -163,6 +165,8 @@ pub(crate) enum Command {
     Expose(ExposeArguments),
     /// Take a port of a sandbox from this host
     Unexpose(UnexposeArguments),
+    /// Set, list and remove secrets, and give them to sandboxes; values are never shown
+    Secret(SecretArguments),
     /// List sandboxes
     Ls,
     /// Show a sandbox, or the daemon and everything in it
@@ -225,7 +229,7 @@ pub(crate) enum Command {
 /// Arguments of `isle mcp`.
 #[derive(Debug, Args)]
 pub(crate) struct McpArguments {
-    /// Sets of tools the client is shown: core, files, jobs, contexts, environment, lifecycle, children, admin, network, or all
+    /// Sets of tools the client is shown: core, files, jobs, contexts, environment, lifecycle, children, admin, network, secrets, or all
     #[arg(long, value_name = "SET,SET")]
     pub(crate) toolsets: Option<String>,
 }
@@ -272,6 +276,12 @@ pub(crate) struct CommandArguments {
     /// If the sandbox has to be made: settings under a name of the configuration
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
+    /// Give it a secret as a placeholder, which its hosts see as the value
+    #[arg(long, value_name = "NAME[=VARIABLE]")]
+    pub(crate) secret: Vec<String>,
+    /// Give it the value of a secret, masked in what it prints
+    #[arg(long, value_name = "NAME[=VARIABLE]")]
+    pub(crate) expose_secret: Vec<String>,
     /// Set a variable; NAME alone passes on this shell's value
     #[arg(long, short, value_name = "NAME=VALUE")]
     pub(crate) env: Vec<String>,

@@ -20,6 +20,7 @@ use crate::ops::shapes::{RunResult, RunState};
 use crate::run::{Input, OnCancel, Patience, Place, Plan, Program, RunKind, RunLimits};
 use crate::sandbox::{Sandbox, SandboxState};
 use crate::values::{Address, GuestPath, SandboxName, Span};
+use crate::vault::Wishes;
 
 /// How long a command may run that says nothing about it.
 const TIMEOUT: Span = Span::seconds(300);
@@ -129,6 +130,7 @@ impl Inner {
             job: None,
             lock: false,
             allow: Vec::new(),
+            secrets: Wishes::default(),
             // Not by name: what has this name tomorrow may be somebody else's.
             place: Place::Exactly { sandbox: Arc::clone(child) },
             program: match exec.command {

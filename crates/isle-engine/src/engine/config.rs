@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::{DenyList, NetworkConfig, SecretNames, SpawnPolicies};
+use super::{DenyList, NetworkConfig, SecretNames, SpawnPolicies, VaultConfig};
 use crate::backend::{Limits, Tier};
 use crate::profile::Profile;
 use crate::values::{ByteSize, Namespace, SandboxName, Span};
@@ -45,6 +45,8 @@ pub struct EngineConfig {
     pub profiles: BTreeMap<String, Profile>,
     /// What every sandbox may reach.
     pub network: NetworkConfig,
+    /// Where the key of secrets comes from, and who may have values.
+    pub vault: VaultConfig,
     /// How much there may be of everything.
     pub quotas: Quotas,
 }
@@ -132,6 +134,7 @@ impl Default for EngineConfig {
             spawn_policies: SpawnPolicies::default(),
             profiles: BTreeMap::new(),
             network: NetworkConfig::default(),
+            vault: VaultConfig::default(),
             quotas: Quotas::default(),
         }
     }

@@ -8,7 +8,7 @@ mod session;
 mod shutdown;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, RwLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -44,6 +44,8 @@ use crate::sync::Syncs;
 use crate::tenants::Tenants;
 use crate::values::{ByteSize, GuestPath, RunId, RunOrJob, SandboxName};
 use crate::variables::Variables;
+use crate::vault::Vault;
+pub use crate::vault::{ExposePolicy, GivenSecret, KeyText, VaultConfig};
 use crate::watch::{FileUpdate, Watches};
 
 pub use config::{Deadlines, EngineConfig, Quotas};
@@ -64,6 +66,8 @@ impl std::fmt::Debug for Engine {
 
 /// What all clones of an engine share.
 pub(crate) struct Inner {
+    /// Itself, for what outlives a call and must not keep it.
+    pub(crate) me: Weak<Inner>,
     /// As it was started.
     pub(crate) config: EngineConfig,
     /// With what was changed since; see [`Inner::current`].
@@ -77,6 +81,8 @@ pub(crate) struct Inner {
     pub(crate) runs: Runs,
     pub(crate) variables: Variables,
     pub(crate) tenants: Tenants,
+    /// Secrets, and who uses them.
+    pub(crate) vault: Vault,
     pub(crate) admission: Admission,
     pub(crate) watches: Watches,
     pub(crate) syncs: Syncs,
@@ -129,10 +135,12 @@ impl Engine {
     pub async fn start(config: EngineConfig, store: Store, backends: Vec<Arc<dyn Backend>>) -> Result<Self> {
         let offers = offers(&backends);
         let resolver = Arc::new(isle_egress::Resolver::new(config.network.hosts.clone()));
-        let inner = Arc::new(Inner {
+        let events = Arc::new(Events::open(store.clone())?);
+        let inner = Arc::new_cyclic(|me| Inner {
+            me: Weak::clone(me),
             tuned: RwLock::new(Arc::new(config.clone())),
             admission: Admission::new(Capacity::of(&config.quotas), config.quotas.weights.clone()),
-            events: Arc::new(Events::open(store.clone())?),
+            events,
             metrics: Metrics::default(),
             journal: Journal::new(store, &config.quotas),
             config,
@@ -142,6 +150,7 @@ impl Engine {
             runs: Runs::default(),
             variables: Variables::default(),
             tenants: Tenants::default(),
+            vault: Vault::default(),
             watches: Watches::default(),
             syncs: Syncs::default(),
             sweeper: Sweeper::default(),
@@ -163,8 +172,10 @@ impl Engine {
         inner.load_changes()?;
         tokio::spawn(inner.events.keep());
         inner.load_variables()?;
+        inner.load_vault().await?;
         inner.load_spawns()?;
         inner.recover().await?;
+        inner.settle_secrets();
         inner.end_orphans().await;
         inner.resume_syncs()?;
         inner.keep_house();

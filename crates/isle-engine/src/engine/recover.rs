@@ -427,6 +427,7 @@ impl Inner {
         run.secrets = secret_values(self.variables.of(&sandbox.address()).iter());
         let commands: Vec<CommandRecord> = serde_json::from_value(row.commands.clone()).unwrap_or_default();
         run.commands = commands.iter().map(CommandText::of).collect();
+        let secrets = self.secrets_of_taken(sandbox, &run.id);
         let run = Arc::new(run);
         // Only one can have had the lock, so it is free; nobody else can ask for it yet.
         let entered = run.locked.then(|| sandbox.lane.enter());
@@ -445,6 +446,7 @@ impl Inner {
             remove_after: None,
             guard: None,
             grants: None,
+            secrets,
             entered,
         };
         self.tasks.spawn(job.run());

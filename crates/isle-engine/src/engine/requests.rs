@@ -80,6 +80,10 @@ pub struct OpenExec {
     pub lock: bool,
     /// What it may reach while it runs, beside what its sandbox may, such as `example.com:443`.
     pub allow: Vec<String>,
+    /// Secrets it has as placeholders, such as `KEY` or `KEY=VARIABLE`.
+    pub secrets: Vec<String>,
+    /// Secrets it has as values, masked in its output.
+    pub expose_secrets: Vec<String>,
     /// A terminal instead of pipes.
     pub terminal: Option<TerminalSize>,
     /// Whether standard input will be sent; `/dev/null` otherwise.

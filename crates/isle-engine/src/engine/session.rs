@@ -20,6 +20,7 @@ use crate::run::{
 };
 use crate::sandbox::Settings;
 use crate::values::{RunId, RunOrJob};
+use crate::vault::Wishes;
 
 /// An open interactive command. Dropping it ends the command's whole tree.
 #[derive(Debug)]
@@ -112,6 +113,7 @@ impl Inner {
             job: None,
             lock: request.lock,
             allow: asked.grants,
+            secrets: Wishes::parse(&request.secrets, &request.expose_secrets)?,
             place: place(request.target, request.allow_downgrade, request.profile),
             program: program(request.command),
             cwd: request.cwd,

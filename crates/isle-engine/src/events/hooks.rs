@@ -18,11 +18,13 @@ use crate::values::{Address, Namespace, SandboxName};
 
 impl Inner {
     /// Tells an event. What a sandbox's variables keep secret is taken out of it.
-    pub(crate) fn publish(&self, event: Event) {
+    pub(crate) fn publish(&self, mut event: Event) {
         let name = event.sandbox.as_deref().and_then(|name| name.parse().ok());
         let secrets = match (event.namespace.parse(), name) {
             (Ok(namespace), Some(name)) => {
-                secret_values(self.variables.of(&Address::new(namespace, name)).iter())
+                let address = Address::new(namespace, name);
+                event.hide(self.masker_of(&address).as_deref());
+                secret_values(self.variables.of(&address).iter())
             }
             _ => Vec::new(),
         };
@@ -30,7 +32,8 @@ impl Inner {
     }
 
     fn publish_of(&self, run: &Run, kind: EventKind, message: String, data: Value) {
-        let event = Event::of(kind, &run.sandbox.address(), message).run(&run.id).data(data);
+        let mut event = Event::of(kind, &run.sandbox.address(), message).run(&run.id).data(data);
+        event.hide(run.sandbox.masker().as_deref());
         self.events.publish(event, &run.secrets);
     }
 
@@ -120,6 +123,7 @@ impl Inner {
         let message = format!("{}: {command}", error.message);
         let mut event = Event::new(EventKind::RunDenied, &context.namespace, message).data(data);
         event.sandbox = name.map(SandboxName::to_string);
+        event.hide(name.and_then(|name| self.masker_of(&context.address(name))).as_deref());
         let own = name.map(|name| self.variables.of(&context.address(name))).unwrap_or_default();
         let given = plan.variables().map(|(name, value)| (name, value));
         self.events.publish(event, &secret_values(own.iter().chain(given)));

@@ -77,11 +77,13 @@ pub enum EventKind {
     NetworkRequested,
     /// A person has granted or denied it.
     NetworkAnswered,
+    /// The placeholder of a secret was sent where the secret does not go.
+    SecretStrayed,
 }
 
 impl EventKind {
     /// All of them, in the order they are shown.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::RunStarted,
         Self::RunCompleted,
         Self::RunFailed,
@@ -114,6 +116,7 @@ impl EventKind {
         Self::NetworkDenied,
         Self::NetworkRequested,
         Self::NetworkAnswered,
+        Self::SecretStrayed,
     ];
 
     /// As text, the same as in JSON.
@@ -152,6 +155,7 @@ impl EventKind {
             Self::NetworkDenied => "network_denied",
             Self::NetworkRequested => "network_requested",
             Self::NetworkAnswered => "network_answered",
+            Self::SecretStrayed => "secret_strayed",
         }
     }
 }

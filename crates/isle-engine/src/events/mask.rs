@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::Event;
 use crate::run::looks_secret;
+use crate::vault::Masker;
 
 /// Characters of one text that are kept.
 const LONGEST: usize = 300;
@@ -25,6 +26,16 @@ pub(crate) fn secret_values<'a>(
     // One that contains another goes first, or its rest would stay.
     values.sort_by_key(|value| std::cmp::Reverse(value.len()));
     values
+}
+
+impl Event {
+    /// Takes values of the vault out of it, in all their forms.
+    pub(super) fn hide(&mut self, masker: Option<&Masker>) {
+        if let Some(masker) = masker {
+            masker.mask_text(&mut self.message);
+            masker.mask_json(&mut self.data);
+        }
+    }
 }
 
 /// Takes secrets out of an event and cuts what is long.

@@ -21,6 +21,7 @@ use crate::run::{
 };
 use crate::sandbox::Sandbox;
 use crate::values::Span;
+use crate::vault::Wishes;
 
 pub(crate) use package::{Addresses, Package};
 
@@ -344,6 +345,7 @@ impl Inner {
             job: None,
             lock: false,
             allow: granting.grants,
+            secrets: Wishes::default(),
         };
         self.start_run(context, plan).await
     }

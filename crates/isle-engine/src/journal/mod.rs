@@ -6,8 +6,8 @@ mod audit;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use isle_store::{
-    RunEnd, RunFilter, RunOutput, RunRow, SandboxChange, SandboxRow, Store, StoreError, SyncRow, VariableRow,
-    wall_clock_ms,
+    RunEnd, RunFilter, RunOutput, RunRow, SandboxChange, SandboxRow, SecretUseRow, Store, StoreError,
+    SyncRow, VariableRow, wall_clock_ms,
 };
 use serde_json::{Value, json};
 
@@ -246,6 +246,11 @@ impl Journal {
         audit: &Audit,
     ) -> Result<()> {
         self.store.change_variables(&sandbox.to_string(), set, unset, &audit.0).map_err(store_error)
+    }
+
+    /// Which secrets a sandbox has from now on.
+    pub(crate) fn secret_uses(&self, sandbox: &Address, rows: &[SecretUseRow], audit: &Audit) -> Result<()> {
+        self.store.put_secret_uses(&sandbox.to_string(), rows, Some(&audit.0)).map_err(store_error)
     }
 
     /// Forgets the variables of a name whose workspace is gone.

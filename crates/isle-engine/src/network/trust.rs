@@ -78,7 +78,8 @@ impl Inner {
     pub(super) fn new_gate(&self, sandbox: &Sandbox) -> Gate {
         let gate = Gate::new(Arc::clone(&self.resolver))
             .with_roots(Arc::clone(&self.config.network.roots))
-            .counted_in(Arc::clone(&self.traffic));
+            .counted_in(Arc::clone(&self.traffic))
+            .with_swaps(self.swaps(sandbox));
         match sandbox.network.authority().map(|kept| Authority::restore(&kept)) {
             Some(Ok(authority)) => gate.with_authority(Arc::new(authority)),
             Some(Err(error)) => {

@@ -24,6 +24,7 @@ use crate::run::{
 use crate::sandbox::Sandbox;
 use crate::strict_json;
 use crate::values::{ByteSize, ContextName, GuestPath, SandboxName, Span};
+use crate::vault::Wishes;
 
 /// The most that is handed over at once, as JSON.
 const CAP: ByteSize = ByteSize::mib(1);
@@ -288,6 +289,7 @@ impl Inner {
             input: RunInput::Null,
             patience: Patience::GoOn,
             allow: Vec::new(),
+            secrets: Wishes::default(),
         };
         let run = self.start_run(context, plan).await?;
         run.wait(context, PATIENCE.0 * 2, OnCancel::Kill).await?;

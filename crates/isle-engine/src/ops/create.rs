@@ -11,6 +11,7 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::sandbox::Settings;
 use crate::values::{ByteSize, SandboxName, Term};
+use crate::vault::Wishes;
 
 pub(super) struct Create;
 
@@ -42,6 +43,12 @@ pub(super) struct Input {
     /// What it may reach, such as "example.com:443".
     #[serde(default)]
     allow: Vec<String>,
+    /// Secrets every command has as placeholders, such as "KEY" or "KEY=VARIABLE".
+    #[serde(default)]
+    secrets: Vec<String>,
+    /// Secrets every command has as values, masked in what comes out.
+    #[serde(default)]
+    expose_secrets: Vec<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -67,6 +74,8 @@ impl Operation for Create {
 
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
         let allow = engine.inner.asked(&context, &input.allow, None).await?.grants;
+        let secrets = Wishes::parse(&input.secrets, &input.expose_secrets)?;
+        engine.inner.check_wishes(&context, &secrets)?;
         let settings = Settings {
             tier: input.tier,
             image: input.image,
@@ -85,6 +94,9 @@ impl Operation for Create {
         let sandbox = engine.inner.create_named(&context, &input.sandbox, &settings).await?;
         if !allow.is_empty() {
             engine.inner.allow(&context, &sandbox, &allow).await?;
+        }
+        if !secrets.is_empty() {
+            engine.inner.attach_secrets(&context, &sandbox, &secrets)?;
         }
         Ok(Output {
             brief: SandboxBrief::of(&sandbox),

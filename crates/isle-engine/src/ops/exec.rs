@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::run::{Asked, Place, RunKind, RunLimits};
 use crate::sandbox::Settings;
 use crate::values::{ByteSize, SandboxName, Span, Term};
+use crate::vault::Wishes;
 
 pub(super) struct Exec;
 
@@ -47,6 +48,11 @@ pub(super) struct Input {
     idle: Option<Term>,
     resume: Option<bool>,
     profile: Option<String>,
+    /// By name, e.g. "KEY" or "KEY=VAR".
+    #[serde(default)]
+    secrets: Vec<String>,
+    #[serde(default)]
+    expose_secrets: Vec<String>,
 }
 
 impl Operation for Exec {
@@ -83,6 +89,7 @@ impl Operation for Exec {
             limits: input.limits,
             lock: input.lock,
             allow: Vec::new(),
+            secrets: Wishes::parse(&input.secrets, &input.expose_secrets)?,
             wait: input.wait,
             output_limit: input.output_limit,
         };

@@ -14,6 +14,7 @@ use crate::error::{Code, Error, Result};
 use crate::ops::shapes::{RunResult, RunState};
 use crate::run::{Program, RunKind};
 use crate::values::{GuestPath, RunId, SandboxName, Span};
+use crate::vault::Wishes;
 
 /// Clones, then says what was cloned. The first descriptor becomes the third, so that git itself has
 /// nothing to read and its helper reads the pipe; `$6` is the host the helper is asked for, no other.
@@ -156,6 +157,7 @@ impl Operation for GitClone {
             limits: None,
             lock: None,
             allow,
+            secrets: Wishes::default(),
             // Until it ends: its answer is read here.
             wait: Some(inner.config.max_timeout),
             output_limit: None,

@@ -17,6 +17,7 @@ use crate::ops::shapes::RunResult;
 use crate::run::{Asked, Input, OnCancel, Patience, Place, Plan, Program, RunKind, RunLimits, answer_budget};
 use crate::values::reading::refuse;
 use crate::values::{ByteSize, GuestPath, SandboxName, Span};
+use crate::vault::Wishes;
 
 // No doc comment on purpose: it would be repeated in every tool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -150,6 +151,8 @@ pub(super) struct RunArguments {
     pub(super) lock: Option<bool>,
     /// What it may reach while it goes on.
     pub(super) allow: Vec<Grant>,
+    /// Secrets it asks for.
+    pub(super) secrets: Wishes,
     pub(super) wait: Option<Span>,
     pub(super) output_limit: Option<ByteSize>,
 }
@@ -168,6 +171,7 @@ impl RunArguments {
             job: None,
             lock: self.lock.unwrap_or(false),
             allow: self.allow,
+            secrets: self.secrets,
             place: self.place,
             program: self.program,
             cwd: self.cwd.as_deref().map(GuestPath::parse_absolute).transpose()?,

@@ -24,6 +24,7 @@ use crate::failpoint;
 use crate::journal::{Audit, state_from};
 use crate::run::{Input as RunInput, OnCancel, Patience, Plan, RunKind, RunLimits};
 use crate::values::{GuestPath, JobName, RunId, RunOrJob, SandboxName, Span};
+use crate::vault::Wishes;
 
 /// The window of a terminal nobody has looked at yet.
 const WINDOW: TerminalSize = TerminalSize { rows: 24, columns: 80 };
@@ -104,6 +105,12 @@ pub(super) struct StartInput {
     limits: Option<RunLimits>,
     /// Run alone among runs with lock, in order.
     lock: Option<bool>,
+    /// Secrets it has as placeholders, such as "KEY" or "KEY=VARIABLE".
+    #[serde(default)]
+    secrets: Vec<String>,
+    /// Secrets it has as values, masked in its output.
+    #[serde(default)]
+    expose_secrets: Vec<String>,
 }
 
 impl Operation for StartJob {
@@ -124,6 +131,7 @@ impl Operation for StartJob {
             job: input.name,
             lock: input.lock.unwrap_or(false),
             allow: Vec::new(),
+            secrets: Wishes::parse(&input.secrets, &input.expose_secrets)?,
             place: named_place(input.sandbox),
             program: program(input.command, input.argv)?,
             cwd: input.cwd.as_deref().map(GuestPath::parse_absolute).transpose()?,

@@ -55,6 +55,7 @@ mod run_code;
 mod run_commands;
 mod runtimes;
 mod search_files;
+mod secrets;
 pub mod shapes;
 mod spawn;
 mod stat_file;
@@ -318,6 +319,11 @@ fn standard() -> Vec<Entry> {
         Entry::of::<ports::Expose>(),
         Entry::of::<ports::Unexpose>(),
         Entry::of::<ports::WaitForPort>(),
+        Entry::of::<secrets::SecretSet>(),
+        Entry::of::<secrets::SecretList>(),
+        Entry::of::<secrets::SecretRemove>(),
+        Entry::of::<secrets::SecretAttach>(),
+        Entry::of::<secrets::SecretDetach>(),
         Entry::of::<stat_file::StatFile>(),
         Entry::of::<remove_file::RemoveFile>(),
         Entry::of::<audit::Audit>(),

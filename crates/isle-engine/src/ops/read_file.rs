@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::TryStreamExt;
-use isle_wire::FileKind;
+use isle_wire::{FileKind, GuestUser};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +13,7 @@ use crate::context::{CallContext, Door};
 use crate::engine::{ByteStream, Engine};
 use crate::error::{Code, Error, Result};
 use crate::run::output::KeptOutput;
+use crate::sandbox::Sandbox;
 use crate::values::{GuestPath, SandboxName};
 
 /// What one answer to a model holds.
@@ -100,25 +101,55 @@ impl Operation for ReadFile {
             let (offset, bytes) = lines.pick(body, cap).await?;
             let cut = bytes.len() as u64 >= cap;
             let (content, encoding, used) = encode(bytes, input.encoding.unwrap_or_default(), cut, cap)?;
+            let content = hidden(&sandbox, &input.path, user, offset, used, encoding, content).await?;
             let size = stat.size.max(offset + used);
             let next_offset = Some(offset + used).filter(|next| *next < size && used > 0);
             let first_line = Some(lines.first);
             return Ok(Output { path: input.path, content, encoding, offset, size, next_offset, first_line });
         }
-        let bytes = body
-            .try_fold(Vec::new(), |mut all, piece| async move {
-                all.extend_from_slice(&piece);
-                Ok(all)
-            })
-            .await?;
+        let bytes = collected(body).await?;
         // Files such as those of /proc say size 0 and hold more.
         let size = stat.size.max(offset + bytes.len() as u64);
         let more = stat.size > offset + bytes.len() as u64;
         let (content, encoding, used) = encode(bytes, input.encoding.unwrap_or_default(), more, cap)?;
+        let content = hidden(&sandbox, &input.path, user, offset, used, encoding, content).await?;
         let next = offset + used;
         let next_offset = (next < size && used > 0).then_some(next);
         Ok(Output { path: input.path, content, encoding, offset, size, next_offset, first_line: None })
     }
+}
+
+async fn collected(body: ByteStream) -> Result<Vec<u8>> {
+    body.try_fold(Vec::new(), |mut all, piece| async move {
+        all.extend_from_slice(&piece);
+        Ok(all)
+    })
+    .await
+}
+
+/// A part of a file with values of secrets taken out. What stands around it is read as well: a part may
+/// begin or end within one.
+async fn hidden(
+    sandbox: &Sandbox,
+    path: &GuestPath,
+    user: GuestUser,
+    offset: u64,
+    length: u64,
+    encoding: &'static str,
+    content: String,
+) -> Result<String> {
+    let Some(masker) = sandbox.masker() else { return Ok(content) };
+    let margin = masker.longest() as u64;
+    let from = offset.saturating_sub(margin);
+    let wanted = (offset - from) + length + margin;
+    let (_, body) = sandbox.agent()?.read_file(path, user, from, Some(wanted)).await?;
+    let bytes = collected(body).await?;
+    let place = |at: u64| usize::try_from(at - from).unwrap_or(usize::MAX).min(bytes.len());
+    Ok(match (masker.window(&bytes, place(offset), place(offset + length)), encoding) {
+        (None, _) => content,
+        (Some(masked), "utf8") => String::from_utf8_lossy(&masked).into_owned(),
+        (Some(masked), _) => STANDARD.encode(masked),
+    })
 }
 
 /// A range of lines, counted from 1.

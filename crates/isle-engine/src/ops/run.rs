@@ -19,6 +19,7 @@ use crate::network::Granting;
 use crate::run::{CodeSource, Kept, Place, Program, RunKind, RunLimits, language_of};
 use crate::sandbox::Settings;
 use crate::values::{ByteSize, GuestPath, Span};
+use crate::vault::Wishes;
 
 pub(super) struct RunOnce;
 
@@ -72,6 +73,12 @@ pub(super) struct Input {
     /// What it may reach, such as "example.com:443".
     #[serde(default)]
     allow: Vec<String>,
+    /// Secrets it has as placeholders, such as "KEY" or "KEY=VARIABLE".
+    #[serde(default)]
+    secrets: Vec<String>,
+    /// Secrets it has as values, masked in its output.
+    #[serde(default)]
+    expose_secrets: Vec<String>,
     /// Python or Node packages, installed before the code runs.
     packages: Option<Vec<String>>,
 }
@@ -141,6 +148,7 @@ impl Operation for RunOnce {
             limits: input.limits,
             lock: None,
             allow: asked.grants,
+            secrets: Wishes::parse(&input.secrets, &input.expose_secrets)?,
             wait: input.wait,
             output_limit: input.output_limit,
         };

@@ -12,6 +12,7 @@ use crate::error::{Code, Error, Result};
 use crate::install::Wanted;
 use crate::run::{CodeSource, Program, RunKind, RunLimits, language_of};
 use crate::values::{ByteSize, ContextName, GuestPath, SandboxName, Span};
+use crate::vault::Wishes;
 
 pub(super) struct RunCode;
 
@@ -81,6 +82,7 @@ impl Operation for RunCode {
             limits: input.limits,
             lock: input.lock,
             allow: Vec::new(),
+            secrets: Wishes::default(),
             wait: input.wait,
             output_limit: input.output_limit,
         };

@@ -12,6 +12,7 @@ use crate::engine::Engine;
 use crate::error::{Code, Error, Result};
 use crate::run::{PlannedCommand, Program, RunKind, RunLimits, Simple};
 use crate::values::{ByteSize, GuestPath, SandboxName, Span};
+use crate::vault::Wishes;
 
 /// Commands in one run.
 const MOST: usize = 100;
@@ -110,6 +111,7 @@ impl Operation for RunCommands {
             limits: input.limits,
             lock: input.lock,
             allow: Vec::new(),
+            secrets: Wishes::default(),
             wait: input.wait,
             output_limit: input.output_limit,
         };

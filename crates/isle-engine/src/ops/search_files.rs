@@ -1,5 +1,7 @@
 //! `search_files`: lines of files that match.
 
+use std::borrow::Cow;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use isle_trees::{Glob, expression, searched};
@@ -126,7 +128,11 @@ impl Operation for SearchFiles {
             time_ms: u64::try_from(timeout.0.as_millis()).unwrap_or(u64::MAX),
         };
         let found = sandbox.agent()?.search(&path, request).await?;
-        let text = |bytes: &ByteVec| String::from_utf8_lossy(bytes).into_owned();
+        let masker = sandbox.masker();
+        let text = |bytes: &ByteVec| {
+            let masked = masker.as_ref().map_or(Cow::Borrowed(&bytes[..]), |masker| masker.mask(bytes));
+            String::from_utf8_lossy(&masked).into_owned()
+        };
         let matches = found
             .matches
             .iter()

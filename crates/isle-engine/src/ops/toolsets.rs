@@ -30,13 +30,15 @@ pub enum Toolset {
     Admin,
     /// What a sandbox may reach, what it reached, and its ports on this host.
     Network,
+    /// Secrets: which there are, and which sandbox has them; never their values.
+    Secrets,
     /// Not an MCP tool.
     None,
 }
 
 impl Toolset {
     /// Those a client can choose, in the order they are shown.
-    pub const CHOICES: [Self; 9] = [
+    pub const CHOICES: [Self; 10] = [
         Self::Core,
         Self::Files,
         Self::Jobs,
@@ -46,6 +48,7 @@ impl Toolset {
         Self::Children,
         Self::Admin,
         Self::Network,
+        Self::Secrets,
     ];
 
     /// Its name at every door.
@@ -61,6 +64,7 @@ impl Toolset {
             Self::Children => "children",
             Self::Admin => "admin",
             Self::Network => "network",
+            Self::Secrets => "secrets",
             Self::None => "none",
         }
     }
@@ -142,7 +146,7 @@ mod tests {
         assert_eq!(read("jobs, core,jobs").unwrap(), "core,jobs");
         assert_eq!(
             read("all").unwrap(),
-            "core,files,jobs,contexts,environment,lifecycle,children,admin,network"
+            "core,files,jobs,contexts,environment,lifecycle,children,admin,network,secrets"
         );
         assert_eq!(read("all").unwrap(), Toolsets::all().to_string());
         for wrong in ["", ",", "none", "Core", "core,filez"] {

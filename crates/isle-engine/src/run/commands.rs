@@ -39,8 +39,12 @@ impl CommandText {
 
 impl Run {
     /// One of its commands has ended.
-    pub(super) fn note_step(&self, step: StepEnd) {
+    pub(super) fn note_step(&self, mut step: StepEnd) {
         let mut live = crate::lock(&self.live);
+        // The agent counts what programs wrote; here counts what is shown of it.
+        let [stdout, stderr] = &live.masked;
+        (step.stdout_offset, step.stdout_bytes) = stdout.part(step.stdout_offset, step.stdout_bytes);
+        (step.stderr_offset, step.stderr_bytes) = stderr.part(step.stderr_offset, step.stderr_bytes);
         if live.steps.len() < self.commands.len() {
             live.steps.push(step);
         }

@@ -23,7 +23,7 @@ mod view;
 mod wait;
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
 use tokio::sync::{Notify, watch};
@@ -34,6 +34,7 @@ use crate::network::{QuestionSender, RunGrants};
 use crate::ops::shapes::{CommandRecord, LimitHit, RunState, ViolationShape};
 use crate::sandbox::Sandbox;
 use crate::values::{ByteSize, ContextName, JobName, RunId, SandboxName, Span};
+use crate::vault::MaskedStream;
 use events::{EventLog, Happened, StreamName};
 use output::{KeptOutput, OutputBuffer};
 use view::Viewers;
@@ -158,6 +159,8 @@ pub(crate) struct Run {
 struct Live {
     stdout: OutputBuffer,
     stderr: OutputBuffer,
+    /// What hides values of secrets in each output.
+    masked: [MaskedStream; 2],
     log: EventLog,
     /// What an interpreter reports, as it arrives.
     report: Vec<u8>,
@@ -203,6 +206,7 @@ impl Run {
             live: Mutex::new(Live {
                 stdout: OutputBuffer::new(cap),
                 stderr: OutputBuffer::new(cap),
+                masked: Default::default(),
                 log: EventLog::default(),
                 report: Vec::new(),
                 steps: Vec::new(),
@@ -316,16 +320,35 @@ impl Run {
         self.newest.send_replace(newest);
     }
 
-    fn note_output(&self, stream: StreamName, bytes: &bytes::Bytes) {
-        let newest = {
-            let mut live = crate::lock(&self.live);
-            match stream {
-                StreamName::Stdout => live.stdout.push(bytes),
-                StreamName::Stderr => live.stderr.push(bytes),
-            }
-            live.log.output(stream, bytes);
-            live.log.last_id()
-        };
+    /// It wrote; what may be shown of it is the answer.
+    fn note_output(&self, stream: StreamName, bytes: &bytes::Bytes) -> bytes::Bytes {
+        let masker = self.sandbox.masker();
+        let mut live = crate::lock(&self.live);
+        let shown = live.masked[stream as usize].push(masker.as_deref(), bytes);
+        self.show_output(live, stream, &shown);
+        shown
+    }
+
+    /// It writes nothing more to one of its outputs; what was held back of it is the answer.
+    fn flush_output(&self, stream: StreamName) -> bytes::Bytes {
+        let masker = self.sandbox.masker();
+        let mut live = crate::lock(&self.live);
+        let shown = live.masked[stream as usize].finish(masker.as_deref());
+        self.show_output(live, stream, &shown);
+        shown
+    }
+
+    fn show_output(&self, mut live: MutexGuard<'_, Live>, stream: StreamName, shown: &bytes::Bytes) {
+        if shown.is_empty() {
+            return;
+        }
+        match stream {
+            StreamName::Stdout => live.stdout.push(shown),
+            StreamName::Stderr => live.stderr.push(shown),
+        }
+        live.log.output(stream, shown);
+        let newest = live.log.last_id();
+        drop(live);
         self.newest.send_replace(newest);
     }
 

@@ -15,6 +15,7 @@ use crate::engine::SessionEvent;
 use crate::error::Result;
 use crate::sandbox::{OneShotGuard, Sandbox, Settings};
 use crate::values::{ContextName, GuestPath, JobName, SandboxName, Span};
+use crate::vault::Wishes;
 
 /// Which call made a run, for its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -248,6 +249,8 @@ pub(crate) struct Plan {
     pub(crate) lock: bool,
     /// What it may reach while it goes on, beside what its sandbox may.
     pub(crate) allow: Vec<Grant>,
+    /// Secrets it asks for, beside those its sandbox has.
+    pub(crate) secrets: Wishes,
     pub(crate) place: Place,
     pub(crate) program: Program,
     pub(crate) cwd: Option<GuestPath>,

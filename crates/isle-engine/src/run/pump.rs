@@ -24,6 +24,7 @@ use crate::network::RunGrants;
 use crate::pipeline::{self, Unrecorded, Validated};
 use crate::sandbox::{Entered, OneShotGuard, Turn};
 use crate::values::GuestPath;
+use crate::vault::RunSecrets;
 
 /// Chunks an interactive caller may be behind before the command has to wait for it.
 pub(crate) const SESSION_DEPTH: usize = 16;
@@ -54,6 +55,8 @@ pub(crate) struct Job {
     pub(crate) guard: Option<Arc<OneShotGuard>>,
     /// What it may reach as long as it goes on.
     pub(crate) grants: Option<RunGrants>,
+    /// Secrets that are its own.
+    pub(crate) secrets: Option<RunSecrets>,
     /// Its place before the lock of its sandbox, when it asked for that.
     pub(crate) entered: Option<Entered>,
 }
@@ -65,6 +68,15 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
+    async fn tell(&self, stream: StreamName, bytes: bytes::Bytes) {
+        let event = match stream {
+            StreamName::Stdout => SessionEvent::Stdout(bytes),
+            StreamName::Stderr => SessionEvent::Stderr(bytes),
+        };
+        // One who is gone hears nothing.
+        self.events.send(event).await.ok();
+    }
+
     async fn tell_end(self, inner: &Inner, run: &Arc<Run>) {
         let result = inner.snapshot_of(run).result(super::answer_budget(None, &inner.config));
         self.events.send(SessionEvent::Ended(Box::new(result))).await.ok();
@@ -87,6 +99,7 @@ impl Job {
             remove_after,
             guard,
             grants,
+            secrets,
             entered,
         } = self;
         let sandbox = Arc::clone(&run.sandbox);
@@ -139,6 +152,13 @@ impl Job {
             },
             Ok(()) => watch.drive(stream, input).await,
         };
+        // What was held back, because it might have become the value of a secret, is heard now.
+        for stream in [StreamName::Stdout, StreamName::Stderr] {
+            let rest = run.flush_output(stream);
+            if let Some(caller) = caller.as_ref().filter(|_| !rest.is_empty()) {
+                caller.tell(stream, rest).await;
+            }
+        }
         isle_fail::pass(Point::ExecEnded);
         let was_ended = !matches!(end, End::Broken(_));
         if !was_ended {
@@ -151,7 +171,7 @@ impl Job {
         };
         let fate = if let End::Ended(ended) = &end { ended.context } else { None };
         let mut finish = classify(&run, end, &named, language, happenings);
-        drop(grants);
+        drop((grants, secrets));
         run.end_grants();
         report::complete(&run, &mut finish, fate);
         if let Some(advice) = &run.advice {
@@ -162,7 +182,7 @@ impl Job {
 
         let executed = passage.executed(finish);
         let signed = pipeline::sign(executed);
-        let masked = pipeline::mask(signed);
+        let masked = pipeline::mask(signed, &run);
         let audited = pipeline::audit(masked, &inner.journal, &run).insist(&inner.journal, &run).await;
 
         isle_fail::pass(Point::ExecFinished);
@@ -231,7 +251,7 @@ async fn never_begun(
     caller: Option<Caller>,
 ) {
     run.complete_commands(&mut finish);
-    let masked = pipeline::mask(pipeline::sign(passage.executed(finish)));
+    let masked = pipeline::mask(pipeline::sign(passage.executed(finish)), run);
     let audited = pipeline::audit(masked, &inner.journal, run).insist(&inner.journal, run).await;
     let (finish, unrecorded) = audited.into_parts();
     run.sandbox.run_ends();
@@ -345,6 +365,13 @@ pub(super) async fn end_tree(run: &Run) {
     }
 }
 
+async fn hear(run: &Run, caller: Option<&Caller>, stream: StreamName, bytes: &bytes::Bytes) {
+    let shown = run.note_output(stream, bytes);
+    if let Some(caller) = caller.filter(|_| !shown.is_empty()) {
+        caller.tell(stream, shown).await;
+    }
+}
+
 impl Watch<'_> {
     /// Takes what the agent sends until the end.
     async fn receive<R: AsyncRead + Unpin>(&self, stream: &mut R) -> End {
@@ -356,18 +383,8 @@ impl Watch<'_> {
                 Err(error) => return End::Broken(broken(error)),
             };
             match frame {
-                Frame::Stdout(bytes) => {
-                    run.note_output(StreamName::Stdout, &bytes);
-                    if let Some(caller) = caller {
-                        caller.events.send(SessionEvent::Stdout(bytes)).await.ok();
-                    }
-                }
-                Frame::Stderr(bytes) => {
-                    run.note_output(StreamName::Stderr, &bytes);
-                    if let Some(caller) = caller {
-                        caller.events.send(SessionEvent::Stderr(bytes)).await.ok();
-                    }
-                }
+                Frame::Stdout(bytes) => hear(run, caller, StreamName::Stdout, &bytes).await,
+                Frame::Stderr(bytes) => hear(run, caller, StreamName::Stderr, &bytes).await,
                 frame @ Frame::Message(_) => match frame.decode() {
                     // An agent may say so, and then whoever ended the run before is heard now at the latest.
                     Ok(ExecEvent::Started) => {

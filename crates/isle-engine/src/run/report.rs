@@ -49,7 +49,14 @@ pub(super) fn complete(run: &Run, finish: &mut Finish, fate: Option<ContextFate>
     if report.is_empty() && fate.is_none() {
         return;
     }
-    let mut reported: Reported = serde_json::from_slice(&report).unwrap_or_default();
+    let mut reported: Reported = match run.sandbox.masker() {
+        None => serde_json::from_slice(&report).unwrap_or_default(),
+        Some(masker) => {
+            let mut value: serde_json::Value = serde_json::from_slice(&report).unwrap_or_default();
+            masker.mask_json(&mut value);
+            serde_json::from_value(value).unwrap_or_default()
+        }
+    };
     for result in &mut reported.results {
         check_picture(&mut result.png, b"\x89PNG\r\n\x1a\n");
         check_picture(&mut result.jpeg, b"\xff\xd8");

@@ -46,7 +46,7 @@ impl Inner {
                 self.tell_refused(context, error);
             }
         })?;
-        let provided = pipeline::secrets(admitted);
+        let provided = pipeline::secrets(admitted, self, context, &plan.secrets)?;
         let routed = pipeline::network(provided);
         let mut passage = match pipeline::validate(routed, &plan, &self.config) {
             Err(error) if error.code == Code::PolicyDenied => {
@@ -59,22 +59,32 @@ impl Inner {
         let id = RunId::fresh();
         let ready = self.make_ready(context, &plan, &id).await?;
         let grants = self.grant_for_run(&ready.sandbox, &plan.allow).await?;
+        let secrets = self.secrets_for_run(context, &ready.sandbox, &id, &plan.secrets)?;
         let trust = self.trust(&ready.sandbox).await?;
+        let mut command = plan.display();
+        let mut commands = plan.command_texts();
+        if let Some(masker) = ready.sandbox.masker() {
+            masker.mask_text(&mut command);
+            commands.iter_mut().for_each(|one| masker.mask_text(&mut one.command));
+        }
         let mut run = Run::new(
             id,
             Arc::clone(&ready.sandbox),
             plan.kind,
-            plan.display(),
+            command,
             wall_clock_ms(),
             plan.timeout,
             self.config.output_cap,
         );
         run.limits = plan.limits;
-        run.advice = passage.take_advice();
+        run.advice = match (passage.take_advice(), secrets.note) {
+            (Some(advice), Some(note)) => Some(format!("{advice}; {note}")),
+            (advice, note) => advice.or(note),
+        };
         run.job.clone_from(&plan.job);
         run.terminal = plan.terminal.is_some();
         run.locked = plan.lock;
-        run.commands = plan.command_texts();
+        run.commands = commands;
         run.awaited_by(context);
         let variables = match &plan.program {
             Program::Tool { variables: false, .. } => Set::default(),
@@ -93,13 +103,18 @@ impl Inner {
             .into_iter()
             .chain(given)
             .chain(variables.iter().map(|(name, value)| (name.clone(), value.clone())));
-        let env: Vec<(String, String)> = own.chain(plan.env.iter().cloned()).collect();
+        let attached = match &plan.program {
+            Program::Tool { variables: false, .. } => Vec::new(),
+            _ => secrets.attached,
+        };
+        let asked: Vec<(String, String)> = plan.env.iter().cloned().chain(secrets.own).collect();
+        let env: Vec<(String, String)> = own.chain(attached).chain(asked.iter().cloned()).collect();
         let request = self.request(&run, &plan, &env, ready.resolved.argv);
         run.set_context(ready.resolved.code.as_ref().and_then(|code| code.context.clone()));
         let request = match (ready.resolved.code, &plan.program) {
             (Some(code), _) => {
                 // A context that is there already has its variables, and may have changed them.
-                let given = if code.context.is_some() { &plan.env } else { &env };
+                let given = if code.context.is_some() { &asked } else { &env };
                 let limits = &run.sandbox.spec.limits;
                 Request::Code(code_request(*request, given, plan.cwd.is_some(), code, limits))
             }
@@ -144,6 +159,7 @@ impl Inner {
             remove_after: ready.resolved.remove_after.map(|path| (path, plan.user)),
             guard: ready.guard,
             grants,
+            secrets: secrets.held,
             entered,
         };
         self.tasks.spawn(job.run());
@@ -208,7 +224,11 @@ impl Inner {
             Place::OneShot { .. } | Place::Held { .. } => None,
         };
         let rule = error.details.get("pattern").or_else(|| error.details.get("names"));
-        let detail = json!({ "kind": plan.kind.as_str(), "command": plan.display(), "rule": rule });
+        let mut command = plan.display();
+        if let Some(masker) = name.and_then(|name| self.masker_of(&context.address(name))) {
+            masker.mask_text(&mut command);
+        }
+        let detail = json!({ "kind": plan.kind.as_str(), "command": command, "rule": rule });
         // It logs by itself what cannot be written.
         self.journal.audit(&Audit::denied(context, name, detail)).ok();
         self.tell_denied(context, name, plan, error);

@@ -92,6 +92,7 @@ impl Inner {
             .map_err(|error| error.unrecorded("the workspace was wiped"))?;
         self.variables.forget(address);
         self.children.forget(address);
+        self.forget_secrets(address);
         Ok(true)
     }
 }

@@ -443,6 +443,7 @@ impl Inner {
             super::refuse_downgrade(&sandbox.spec, &created.containment, &welcome.missing)?;
         }
         let containment = super::containment_as_seen(created.containment, &welcome);
+        self.recall_secrets(sandbox);
         sandbox.is_up(agent, containment);
         self.relay_control(sandbox);
         self.open_granted_gate(sandbox).await;
@@ -493,9 +494,11 @@ impl Inner {
                 self.journal.wipe_sandbox(&sandbox.id, &sandbox.address(), audit)?;
                 self.variables.forget(&sandbox.address());
                 self.children.forget(&sandbox.address());
+                self.forget_secrets(&sandbox.address());
             }
             Keep::Workspace | Keep::WhatWasBefore => {
                 self.journal.sandbox_destroyed(&sandbox.id, audit)?;
+                self.detach_all_secrets(&sandbox.address());
             }
         }
         self.fleet.take_out(sandbox);

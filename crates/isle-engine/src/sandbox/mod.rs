@@ -28,6 +28,7 @@ use crate::error::{Code, Error, Result};
 use crate::network::{SandboxNetwork, StoredGrant};
 use crate::profile::MadeBy;
 use crate::values::{Address, Namespace, RunId, SandboxId, SandboxName};
+use crate::vault::SandboxSecrets;
 
 pub(crate) use ceilings::{Ceilings, Host, most_memory};
 pub(crate) use choose::offers;
@@ -131,6 +132,8 @@ pub(crate) struct Sandbox {
     pub(crate) lane: Arc<Lane>,
     /// What it may reach.
     pub(crate) network: SandboxNetwork,
+    /// Its secrets, once somebody asked for them.
+    pub(crate) secrets: OnceLock<Arc<SandboxSecrets>>,
     state: AtomicU8,
     agent: OnceLock<AgentClient>,
     containment: OnceLock<Containment>,
@@ -177,6 +180,7 @@ impl Sandbox {
             programs: Arc::default(),
             lane: Arc::default(),
             network: SandboxNetwork::with(stored.grants, stored.authority),
+            secrets: OnceLock::new(),
             state: AtomicU8::new(SandboxState::Creating as u8),
             agent: OnceLock::new(),
             containment: OnceLock::new(),

@@ -101,6 +101,7 @@ impl Inner {
         }
         isle_fail::pass(Point::OneShotRemoved);
         self.fleet.take_out_one_shot(&sandbox.id);
+        self.forget_secrets(&sandbox.address());
         if was_made {
             self.tell_sandbox(EventKind::SandboxDestroyed, sandbox, "");
         }

@@ -19,6 +19,7 @@ use crate::run::{
     Asked, Input, Language, OnCancel, Patience, Place, Plan, Program, RunKind, RunLimits, Runner,
 };
 use crate::values::{SandboxName, Span};
+use crate::vault::Wishes;
 
 /// More code than this is not looked at.
 pub(crate) const LARGEST: usize = 256 * 1024;
@@ -136,6 +137,7 @@ impl Inner {
             job: None,
             lock: false,
             allow: Vec::new(),
+            secrets: Wishes::default(),
         };
         let run = self.start_run(context, plan).await?;
         run.wait(context, TIME.0 * 2, OnCancel::Kill).await?;

@@ -58,6 +58,12 @@ pub struct AttachRequest {
     /// What it may reach while it runs, such as `example.com:443`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<String>,
+    /// Secrets it has as placeholders, such as `KEY` or `KEY=VARIABLE`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<String>,
+    /// Secrets it has as values, masked in its output.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub expose_secrets: Vec<String>,
     /// A terminal instead of pipes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminal: Option<TerminalShape>,
@@ -257,6 +263,8 @@ impl AttachRequest {
             profile: self.profile,
             lock: self.lock,
             allow: self.allow,
+            secrets: self.secrets,
+            expose_secrets: self.expose_secrets,
             terminal: self.terminal.map(TerminalSize::from),
             stdin: self.stdin,
         })

@@ -22,6 +22,12 @@ pub(crate) struct CreateArguments {
     /// What it may reach, such as example.com:443; may be given several times
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) allow: Vec<String>,
+    /// Give every command a secret as a placeholder, which its hosts see as the value
+    #[arg(long, value_name = "NAME[=VARIABLE]")]
+    pub(crate) secret: Vec<String>,
+    /// Give every command the value of a secret, masked in what comes out
+    #[arg(long, value_name = "NAME[=VARIABLE]")]
+    pub(crate) expose_secret: Vec<String>,
 }
 
 #[derive(Debug, Args)]

@@ -21,6 +21,12 @@ pub(super) fn call(context: &Context, arguments: CallArguments) -> Result<ExitCo
     if arguments.help {
         return describe(context, entry);
     }
+    if operation == "secret_set" && arguments.input.as_deref().is_some_and(|text| text != "-") {
+        return Err(Error::new(Code::InvalidArgument, "a secret is not written on the command line")
+            .next("give the input on standard input: `isle call secret_set -`, or use `isle secret set`")
+            .next("choose another value: this one may be in the history of your shell by now")
+            .into());
+    }
     let input = read_input(arguments.input.as_deref())?;
     block_on(async {
         let answer = context.client().await?.call(&operation, input).await?;

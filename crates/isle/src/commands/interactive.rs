@@ -58,6 +58,8 @@ pub(super) fn request(
         profile: how.profile,
         lock: false,
         allow: how.allow,
+        secrets: how.secret,
+        expose_secrets: how.expose_secret,
         terminal: how.tty.then(|| window().unwrap_or(USUAL_WINDOW)),
         stdin,
     })

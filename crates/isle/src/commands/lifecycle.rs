@@ -30,6 +30,8 @@ pub(super) async fn create(context: &Context, arguments: CreateArguments) -> Res
         "idle": arguments.idle,
         "profile": arguments.profile,
         "allow": arguments.allow,
+        "secrets": arguments.secret,
+        "expose_secrets": arguments.expose_secret,
     });
     leave_out_nulls(&mut input);
     let answer = context.client().await?.call("create", input).await?;

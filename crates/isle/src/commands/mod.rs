@@ -35,6 +35,7 @@ mod reset;
 mod restart;
 mod rm;
 mod run;
+mod secret;
 mod serve;
 mod shell;
 mod spawn;
@@ -139,6 +140,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Spawn(arguments) => block_on(spawn::spawn(context, arguments)),
         Command::Bridge(arguments) => block_on(bridge::bridge(context, arguments)),
         Command::Children(arguments) => block_on(children::children(context, arguments)),
+        Command::Secret(arguments) => block_on(secret::secret(context, arguments)),
         Command::Ls => block_on(ls::ls(context)),
         Command::Status(arguments) => block_on(status::status(context, arguments)),
         Command::Rm(arguments) => block_on(rm::rm(context, arguments)),

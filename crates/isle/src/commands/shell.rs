@@ -28,6 +28,8 @@ pub(super) async fn shell(context: &Context, arguments: ShellArguments) -> Resul
         limit: Vec::new(),
         allow: Vec::new(),
         profile: None,
+        secret: Vec::new(),
+        expose_secret: Vec::new(),
         env: std::env::var("TERM").map(|term| format!("TERM={term}")).into_iter().collect(),
         cwd: arguments.cwd,
         user: arguments.user,

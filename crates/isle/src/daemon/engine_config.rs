@@ -8,7 +8,8 @@ use isle_client::Result;
 use isle_engine::EngineConfig;
 use isle_engine::backend::{Limits, Tier};
 use isle_engine::engine::{
-    Deadlines, DenyList, NamePattern, NetworkConfig, Quotas, SecretNames, SpawnPolicies, SpawnPolicy,
+    Deadlines, DenyList, ExposePolicy, GivenSecret, KeyText, NamePattern, NetworkConfig, Quotas, SecretNames,
+    SpawnPolicies, SpawnPolicy, VaultConfig,
 };
 use isle_engine::ops::{Registry, Toolsets};
 use isle_engine::profile::Profile;
@@ -52,6 +53,7 @@ pub(crate) fn engine_config(settings: &Settings) -> Result<EngineConfig> {
         spawn_policies: spawn_policies(settings)?,
         network: network(settings)?,
         profiles: BTreeMap::new(),
+        vault: vault(settings)?,
     };
     config.profiles = profiles(settings, &config)?;
     Ok(config)
@@ -66,6 +68,25 @@ fn network(settings: &Settings) -> Result<NetworkConfig> {
     )?;
     network.ask = term(settings, "network_ask")?.span();
     Ok(network)
+}
+
+/// Where the key of secrets comes from. The key itself is in the environment of the daemon or nowhere here:
+/// settings are shown, and files are read by others.
+fn vault(settings: &Settings) -> Result<VaultConfig> {
+    Ok(VaultConfig {
+        key: std::env::var("ISLE_VAULT_KEY").ok().filter(|text| !text.is_empty()).map(KeyText::new),
+        key_command: list(settings, "vault_key_command")?,
+        key_file: settings.text("vault_key_file").map(PathBuf::from),
+        expose: match text(settings, "expose_secrets")?.as_str() {
+            "never" => ExposePolicy::Never,
+            "anybody" => ExposePolicy::Anybody,
+            _ => ExposePolicy::People,
+        },
+        given: map(settings, "secrets_from_env")
+            .iter()
+            .map(|(whose, from)| GivenSecret::new(whose, from, |variable| std::env::var(variable).ok()))
+            .collect::<isle_engine::Result<_>>()?,
+    })
 }
 
 /// The profiles, each of which could make a sandbox.

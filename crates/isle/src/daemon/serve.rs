@@ -103,7 +103,8 @@ fn workers() -> usize {
 async fn live(ground: Ground, places: &Places, settings: &Settings) -> Result<()> {
     let shutdown = CancellationToken::new();
     end_on_signals(shutdown.clone())?;
-    let config = engine_config(settings)?;
+    let mut config = engine_config(settings)?;
+    config.vault.key_file.get_or_insert_with(|| places.state_dir.join("vault.key"));
     let mcp = mcp_options(settings)?;
     let options = ListenOptions {
         unix: Some(places.socket.clone()),

@@ -54,6 +54,8 @@ mod records;
 mod reset;
 mod run;
 mod run_limits;
+mod secrets;
+mod secrets_swapped;
 mod syncing;
 mod tenants;
 mod terminal;

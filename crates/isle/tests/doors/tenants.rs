@@ -67,7 +67,7 @@ pub(crate) fn listening(settings: &[(&str, &str)]) -> (TestDaemon, String) {
 }
 
 /// Where the daemon of the so-many-th start listens.
-fn address_of(daemon: &TestDaemon, start: usize) -> String {
+pub(crate) fn address_of(daemon: &TestDaemon, start: usize) -> String {
     until_some("the daemon says where it listens", || {
         let log = daemon.log();
         let said = log.match_indices("\"tcp\":\"").nth(start)?.0 + "\"tcp\":\"".len();

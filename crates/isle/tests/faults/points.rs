@@ -197,6 +197,19 @@ fn a_fault_at_any_point_of_setting_variables_leaves_all_old_or_all_new() {
 }
 
 #[test]
+fn a_fault_at_any_point_of_setting_or_removing_a_secret_leaves_it_whole_or_gone() {
+    play_all(&scenes::SECRET);
+    play_all(&scenes::SECRET_REMOVE);
+}
+
+#[test]
+fn a_fault_at_any_point_of_giving_a_secret_keeps_what_was_acknowledged_and_masked() {
+    play_all(&scenes::SECRET_USE);
+    // What else a destroy does is tried by its own scene.
+    play_some(&scenes::SECRET_DESTROY, |name| name.starts_with("secret.") || name.starts_with("store."));
+}
+
+#[test]
 fn a_fault_at_any_point_of_a_grant_keeps_what_was_acknowledged() {
     play_all(&scenes::GRANT);
     play_all(&scenes::network::NAMESPACE);

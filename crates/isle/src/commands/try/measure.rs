@@ -54,6 +54,8 @@ async fn one_shot(client: &Client, allow_downgrade: bool) -> Result<()> {
         profile: None,
         lock: false,
         allow: Vec::new(),
+        secrets: Vec::new(),
+        expose_secrets: Vec::new(),
         terminal: None,
         stdin: false,
     };
