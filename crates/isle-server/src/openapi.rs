@@ -286,7 +286,7 @@ fn fixed_paths() -> Map<String, Value> {
                 {"name": "after", "in": "query", "required": false, "schema": {"type": "integer", "minimum": 0},
                     "description": "Id of the last event seen; the header Last-Event-ID says the same. Without either, from now on."},
                 {"name": "kind", "in": "query", "required": false,
-                    "schema": {"type": "array", "items": {"type": "string", "enum": EventKind::ALL}}},
+                    "schema": {"type": "array", "items": {"type": "string", "enum": EventKind::ALL.as_slice()}}},
                 {"name": "sandbox", "in": "query", "required": false, "schema": {"type": "string"}},
                 {"name": "run_id", "in": "query", "required": false, "schema": {"type": "string"}},
                 {"name": "all", "in": "query", "required": false, "schema": {"type": "boolean"},
