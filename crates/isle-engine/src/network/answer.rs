@@ -182,7 +182,7 @@ impl Inner {
                 run.hold_grants(RunGrants { gate: Arc::clone(gate), ids });
                 Ok(())
             }
-            Place::Sandbox(sandbox, gate) => self.give(sandbox, gate, grants, audit),
+            Place::Sandbox(sandbox, gate) => self.give_grants(sandbox, gate, grants, audit),
             Place::Namespace(namespace) => self.give_namespace(namespace, grants, audit),
         }
     }

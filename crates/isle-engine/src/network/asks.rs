@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use isle_egress::{Denial, Grant, Protocol, Reason};
+use isle_egress::{Denial, Gate, Grant, Pattern, Protocol, Reason};
 use isle_store::wall_clock_ms;
 use serde_json::json;
 use tokio::sync::watch;
@@ -189,6 +189,26 @@ impl Asks {
     /// It was granted: whoever waits goes on.
     pub(super) fn approved(ask: &Ask) {
         ask.state.send_replace(AskState::Approved);
+    }
+
+    /// A sandbox was granted something without being asked about it: requests for that are over, and
+    /// whoever waits goes on.
+    pub(super) fn settle(&self, sandbox: &Sandbox, gate: &Gate) {
+        let address = sandbox.address();
+        let is_granted = |ask: &Ask| match &ask.grant.pattern {
+            Pattern::Exact(name) => {
+                let host = name.to_string();
+                ask.grant.ports.iter().any(|&port| gate.connection_denial(&host, port).is_none())
+            }
+            Pattern::Below(_) | Pattern::Addresses(_) => false,
+        };
+        crate::lock(&self.known).retain(|ask| {
+            let settled = ask.address == address && is_granted(ask);
+            if settled {
+                Self::approved(ask);
+            }
+            !settled
+        });
     }
 
     /// It was denied, which is remembered.

@@ -166,11 +166,17 @@ impl Inner {
         context.operator_only("granting network")?;
         let gate = Arc::clone(self.open_gate(sandbox).await?);
         let audit = Audit::files(context, "allow", sandbox, json!({ "grants": grants_detail(grants) }));
-        self.give(sandbox, &gate, grants, &audit)
+        self.give_grants(sandbox, &gate, grants, &audit)
     }
 
     /// The same for whoever has the gate, and says why.
-    pub(super) fn give(&self, sandbox: &Sandbox, gate: &Gate, grants: &[Grant], audit: &Audit) -> Result<()> {
+    pub(super) fn give_grants(
+        &self,
+        sandbox: &Sandbox,
+        gate: &Gate,
+        grants: &[Grant],
+        audit: &Audit,
+    ) -> Result<()> {
         // Held until all is done, so that record and gate change in the same order.
         let mut sources = crate::lock(&sandbox.network.sources);
         let stored = with_grants(sandbox.network.stored(), grants, "a sandbox")?;
@@ -179,6 +185,7 @@ impl Inner {
         *crate::lock(&sandbox.network.stored) = stored;
         replace(gate, &mut sources, grants, Source::Sandbox);
         drop(sources);
+        self.asks.settle(sandbox, gate);
         let message = format!("may reach {}", texts(grants).join(", "));
         let data = json!({ "grants": grants_detail(grants) });
         self.tell_network(EventKind::NetworkGranted, sandbox, message, data);

@@ -120,6 +120,7 @@ impl Inner {
                 && let Some(gate) = sandbox.network.gate()
             {
                 change(gate, &mut crate::lock(&sandbox.network.sources));
+                self.asks.settle(&sandbox, gate);
             }
         }
     }

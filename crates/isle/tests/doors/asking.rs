@@ -65,7 +65,7 @@ fn a_denial_is_recorded_where_nothing_was_ever_granted() {
     );
     let events = told(&daemon, "kind=network_denied");
     assert_eq!((events.len(), &events[0]["data"]["target"]), (1, &json!("example.net")), "{events:?}");
-    // In a sandbox for one command, and by code that is kept.
+    // In a sandbox for one command.
     let once = daemon.post("/v1/runs", json!({ "command": look_up("one.test") }));
     assert_eq!(once["violations"][0]["what"], "network: one.test", "{once}");
     let said = daemon.succeeds(&["net", "box"]);
@@ -163,6 +163,14 @@ fn a_run_waits_for_whoever_can_be_asked_and_for_nobody_else() {
     assert!(grants(&daemon, "box").is_empty(), "it ended with the run");
     let line = lines.next().unwrap().unwrap();
     assert!(line.contains("was granted"), "{line}");
+
+    // Granted by somebody who does not care for requests.
+    let run = daemon.exec("box", json!({ "command": look_up("third.test"), "wait": "0s" }));
+    let line = lines.next().unwrap().unwrap();
+    assert!(line.contains("box asks for third.test"), "{line}");
+    daemon.succeeds(&["allow", "box", "third.test:443"]);
+    assert_eq!(wait(&daemon, &run)["stdout"], "found\n");
+    assert!(request_of(&daemon, "third.test").is_null(), "there is nothing left to ask for");
 
     // Denied while it waits.
     let run = daemon.post("/v1/runs", json!({ "command": look_up("web.test"), "wait": "0s" }));
