@@ -3,7 +3,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
@@ -11,6 +11,8 @@ use tokio::time::Instant;
 
 use crate::address::{Class, classify};
 use crate::denial::{Denial, Reason};
+use crate::gate::{State, locked};
+use crate::grant::GrantId;
 use crate::host::{Host, Target, unmapped};
 use crate::resolve::{Resolver, Turns};
 
@@ -28,40 +30,88 @@ pub(crate) enum Undialed {
     Failed(io::Error),
 }
 
-/// The addresses that were dialed for a connection: more than one where it is dialed again.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Dialed(Arc<Mutex<Vec<IpAddr>>>);
+/// The addresses that were dialed for a connection and had to be granted, with the grants that opened
+/// them: more than one where it is dialed again. Such a grant counts the connection, too.
+#[derive(Debug, Clone)]
+pub(crate) struct Dialed(Arc<Opened>);
+
+#[derive(Debug)]
+struct Opened {
+    state: Arc<Mutex<State>>,
+    port: u16,
+    addresses: Mutex<Vec<(IpAddr, GrantId)>>,
+}
 
 impl Dialed {
-    fn note(&self, address: IpAddr) {
-        let mut addresses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !addresses.contains(&address) {
-            addresses.push(address);
-        }
+    pub(crate) fn new(state: &Arc<Mutex<State>>, port: u16) -> Self {
+        Self(Arc::new(Opened { state: Arc::clone(state), port, addresses: Mutex::default() }))
     }
 
-    /// Whether all of them may still be dialed.
-    pub(crate) fn still(&self, opened: impl Fn(IpAddr) -> bool) -> bool {
-        let addresses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        addresses.iter().all(|&address| may_dial(address, &opened))
+    /// Whether an address that is not public was granted.
+    fn may(&self, address: IpAddr) -> bool {
+        self.0.knows(address)
+            || locked(&self.0.state).policy.opens_address(address, self.0.port, Instant::now())
+    }
+
+    /// An address was reached. Says whether it may stay so: others may have used its grant up meanwhile.
+    fn note(&self, address: IpAddr) -> bool {
+        if classify(address) == Class::Public || self.0.knows(address) {
+            return true;
+        }
+        let mut state = locked(&self.0.state);
+        let Some(id) = state.policy.opener(address, self.0.port, Instant::now()) else { return false };
+        state.policy.connected(id);
+        drop(state);
+        self.0.addresses().push((address, id));
+        true
+    }
+
+    /// Whether all of them are still open; for somebody who has the state.
+    pub(crate) fn still(&self, state: &State, now: Instant) -> bool {
+        let opened = self.0.addresses();
+        opened.iter().all(|&(address, id)| state.policy.still_opens(address, self.0.port, id, now))
     }
 }
 
-/// Connects to a granted target. `opened` says whether an address that is not public was granted.
+impl Opened {
+    fn addresses(&self) -> MutexGuard<'_, Vec<(IpAddr, GrantId)>> {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn knows(&self, address: IpAddr) -> bool {
+        self.addresses().iter().any(|&(known, _)| known == address)
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let addresses = std::mem::take(&mut *self.addresses());
+        let mut state = locked(&self.state);
+        for (_, id) in addresses {
+            state.policy.disconnected(id);
+        }
+    }
+}
+
+/// Connects to a granted target; `dialed` knows whether an address that is not public was granted.
 pub(crate) async fn dial(
     target: &Target,
     resolver: &Resolver,
     turns: &Turns,
-    opened: impl Fn(IpAddr) -> bool,
     dialed: &Dialed,
 ) -> Result<TcpStream, Undialed> {
-    let addresses = match &target.host {
-        Host::Address(address) => vec![*address],
-        Host::Name(name) => resolver.resolve(name, turns).await.map_err(|error| {
-            Undialed::Denied(Denial::of(target, Reason::Unresolvable).detail(error.to_string()))
-        })?,
+    let (addresses, by_name) = match &target.host {
+        // Granted as what it is, and counted so.
+        Host::Address(address) => (vec![*address], false),
+        Host::Name(name) => {
+            let found = resolver.resolve(name, turns).await.map_err(|error| {
+                Undialed::Denied(Denial::of(target, Reason::Unresolvable).detail(error.to_string()))
+            })?;
+            (found, true)
+        }
     };
-    let allowed = check(target, &addresses, opened).map_err(Undialed::Denied)?;
+    let allowed =
+        check(target, &addresses, |address| !by_name || dialed.may(address)).map_err(Undialed::Denied)?;
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     let end = Instant::now() + ALTOGETHER;
     for address in allowed {
@@ -69,7 +119,9 @@ pub(crate) async fn dial(
         match tokio::time::timeout_at(until, TcpStream::connect(SocketAddr::new(address, target.port))).await
         {
             Ok(Ok(stream)) => {
-                dialed.note(address);
+                if by_name && !dialed.note(address) {
+                    return Err(Undialed::Denied(forbidden(target, address)));
+                }
                 stream.set_nodelay(true).ok();
                 return Ok(stream);
             }
@@ -80,9 +132,10 @@ pub(crate) async fn dial(
     Err(Undialed::Failed(last))
 }
 
-/// Whether an address may be dialed on the word of a name.
-fn may_dial(address: IpAddr, opened: impl Fn(IpAddr) -> bool) -> bool {
-    classify(address) == Class::Public || opened(address)
+fn forbidden(target: &Target, address: IpAddr) -> Denial {
+    let detail = format!("{}, {}", Host::Address(address), classify(address).as_str());
+    let meant = Target { host: Host::Address(address), port: target.port };
+    Denial::of(target, Reason::ForbiddenAddress).detail(detail).wanted(meant)
 }
 
 /// The addresses that may be dialed. One forbidden address forbids them all: a name that leads both
@@ -97,11 +150,8 @@ fn check(
     }
     let mut allowed = Vec::new();
     for address in addresses.iter().copied().map(unmapped) {
-        let class = classify(address);
-        if !may_dial(address, &opened) {
-            let detail = format!("{}, {}", Host::Address(address), class.as_str());
-            let meant = Target { host: Host::Address(address), port: target.port };
-            return Err(Denial::of(target, Reason::ForbiddenAddress).detail(detail).wanted(meant));
+        if classify(address) != Class::Public && !opened(address) {
+            return Err(forbidden(target, address));
         }
         allowed.push(address);
     }

@@ -10,7 +10,7 @@ use crate::body::Follows;
 use crate::denial::{Denial, Reason};
 use crate::grant::Protocol;
 use crate::host::{Host, Target};
-use crate::http::{HeadError, HeadResult, check_head, looks_like_request};
+use crate::http::{HeadError, HeadResult, check_head, head_length, looks_like_request};
 use crate::tls::{Hello, HelloError, server_name};
 use crate::{http, tls};
 
@@ -78,7 +78,12 @@ where
             Ok(Ok(count)) if count > 0 && heard.len() + count <= longest => count,
             _ => return Err(Refused::silent(Denial::of(target, silence).detail("it ended or was too slow"))),
         };
+        let before = heard.len();
         heard.extend_from_slice(&buffer[..count]);
+        // Only what is new can bring the end of a head; looking at all of it for every byte would be dear.
+        if protocol == Protocol::Http && before > BEGINNING && !has_end(&heard[before - 3..]) {
+            continue;
+        }
         let judged = match protocol {
             Protocol::Tcp => Ok(true),
             Protocol::Tls => judge_tls(&heard, target),
@@ -107,6 +112,13 @@ where
             Err(denial) => return Err(Refused { denial, in_http: looks_like_request(&heard) }),
         }
     }
+}
+
+/// What begins a head was looked at by then.
+const BEGINNING: usize = 8;
+
+fn has_end(bytes: &[u8]) -> bool {
+    head_length(bytes).is_some()
 }
 
 fn judge_tls(heard: &[u8], target: &Target) -> Result<bool, Denial> {

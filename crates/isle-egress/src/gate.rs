@@ -309,7 +309,7 @@ impl Gate {
             Err(denial) => return Outcome::Denied(denial).into(),
         };
         *used = Some(granted.id);
-        let addresses = Dialed::default();
+        let addresses = Dialed::new(&self.state, target.port);
         let checked = tokio::select! {
             checked = check_first_words(target, granted.protocol, inside) => checked,
             () = self.ended(target, granted, false, &addresses) => Err(Refused::silent(Denial::of(target, Reason::Revoked))),
@@ -379,7 +379,7 @@ impl Gate {
             Err(error) => return Outcome::Failed(error.to_string()),
         };
         let meter = Meter::new(Arc::clone(&tally));
-        let addresses = Dialed::default();
+        let addresses = Dialed::new(&self.state, target.port);
         let outside = Outside {
             target: target.clone(),
             resolver: Arc::clone(&self.resolver),
@@ -449,8 +449,7 @@ impl Gate {
     }
 
     async fn dial(&self, target: &Target, dialed: &Dialed) -> Result<TcpStream, Undialed> {
-        let opened = |address| self.state().policy.opens_address(address, target.port, Instant::now());
-        dial(target, &self.resolver, &self.turns, opened, dialed).await
+        dial(target, &self.resolver, &self.turns, dialed).await
     }
 
     /// Resolves when a target that was granted is so no longer, or only for something else, or an address
@@ -462,8 +461,7 @@ impl Gate {
             let (still, leads_there, next) = {
                 let state = self.state();
                 let still = state.policy.still(target, granted.id, now);
-                let leads_there =
-                    dialed.still(|address| state.policy.opens_address(address, target.port, now));
+                let leads_there = dialed.still(&state, now);
                 (still, leads_there, state.policy.next_expiry(now))
             };
             let holds = still.is_ok_and(|now_granted| {

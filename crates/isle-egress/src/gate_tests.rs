@@ -300,3 +300,51 @@ async fn another_protocol_is_spoken_once_the_server_has_agreed() {
     stream.read_exact(&mut frames).await.unwrap();
     assert_eq!(&frames, b"frames");
 }
+
+#[tokio::test]
+async fn an_address_that_is_granted_for_one_connection_is_opened_once_and_whole() {
+    let port = echo().await;
+    let gate = gate(&[format!("api.test:{port}")]);
+    let mut once = Grant::parse(&format!("127.0.0.1:{port}")).unwrap();
+    once.limits.connections = Some(1);
+    once.limits.lifetime = Some(Duration::from_millis(300));
+    gate.grant(once);
+    let (mut stream, served) = connect(&gate, "api.test", port);
+    let mut byte = [0];
+    stream.write_all(b"a").await.unwrap();
+    stream.read_exact(&mut byte).await.unwrap();
+    let (_, outcome) = say(&gate, "api.test", port, b"x").await;
+    assert_eq!(reason(&outcome), Some(Reason::ForbiddenAddress));
+    // What was allowed is allowed to its end, also after the time in which it could be begun.
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    stream.write_all(b"b").await.unwrap();
+    stream.read_exact(&mut byte).await.unwrap();
+    stream.shutdown().await.unwrap();
+    assert_eq!(served.await.unwrap(), Outcome::Closed);
+    let (_, outcome) = say(&gate, "api.test", port, b"x").await;
+    assert_eq!(reason(&outcome), Some(Reason::ForbiddenAddress));
+    // The same by the address alone.
+    let mut once = Grant::parse(&format!("127.0.0.1:{port}")).unwrap();
+    once.limits.connections = Some(1);
+    gate.grant(once);
+    let (heard, _) = say(&gate, "127.0.0.1", port, b"x").await;
+    assert_eq!(heard, b"x");
+    let (_, outcome) = say(&gate, "127.0.0.1", port, b"x").await;
+    assert_eq!(reason(&outcome), Some(Reason::NotGranted));
+}
+
+#[tokio::test]
+async fn a_head_that_comes_byte_by_byte_passes() {
+    let port = echo().await;
+    let gate = gate(&[format!("api.test:{port}/http"), format!("127.0.0.1:{port}")]);
+    let (mut stream, served) = connect(&gate, "api.test", port);
+    for byte in b"GET /slow HTTP/1.1\r\nHost: api.test\r\n\r\n" {
+        stream.write_all(&[*byte]).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    stream.shutdown().await.unwrap();
+    let mut heard = String::new();
+    stream.read_to_string(&mut heard).await.unwrap();
+    assert!(heard.starts_with("GET /slow ") && heard.ends_with("close\r\n\r\n"), "{heard}");
+    assert_eq!(served.await.unwrap(), Outcome::Closed);
+}

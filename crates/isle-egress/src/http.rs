@@ -102,7 +102,7 @@ pub fn check_head(bytes: &[u8], target: &Target) -> Result<HeadResult, HeadError
     Ok(HeadResult::Whole(Head { rewritten, length, method, path, body }))
 }
 
-fn head_length(bytes: &[u8]) -> Option<usize> {
+pub(crate) fn head_length(bytes: &[u8]) -> Option<usize> {
     bytes.windows(4).position(|window| window == b"\r\n\r\n").map(|position| position + 4)
 }
 

@@ -45,6 +45,13 @@ pub(crate) struct Granted {
     pub(crate) limited: bool,
 }
 
+impl Held {
+    fn opens(&self, address: IpAddr, port: u16) -> bool {
+        matches!(&self.grant.pattern, Pattern::Addresses(range) if range.contains(address))
+            && self.grant.ports.contains(&port)
+    }
+}
+
 impl Policy {
     pub(crate) fn add(&mut self, id: GrantId, grant: Grant, now: Instant) {
         let until = grant.limits.lifetime.and_then(|lifetime| now.checked_add(lifetime));
@@ -195,10 +202,18 @@ impl Policy {
 
     /// Whether an address that is not public may be dialed on this port.
     pub(crate) fn opens_address(&self, address: IpAddr, port: u16, now: Instant) -> bool {
-        self.in_force(now).any(|held| {
-            matches!(&held.grant.pattern, Pattern::Addresses(range) if range.contains(address))
-                && held.grant.ports.contains(&port)
-        })
+        self.opener(address, port, now).is_some()
+    }
+
+    /// The grant by which that is so.
+    pub(crate) fn opener(&self, address: IpAddr, port: u16, now: Instant) -> Option<GrantId> {
+        let opens = |held: &&Held| held.opens(address, port) && !held.is_spent();
+        self.in_force(now).find(opens).map(|held| held.id)
+    }
+
+    /// The same for a connection for which a grant has opened an address before.
+    pub(crate) fn still_opens(&self, address: IpAddr, port: u16, by: GrantId, now: Instant) -> bool {
+        self.in_force(now).any(|held| held.opens(address, port) && (held.id == by || !held.is_spent()))
     }
 }
 

@@ -113,9 +113,11 @@ fn git_clones_over_its_own_protocol() {
     let directory = tempfile::tempdir().unwrap();
     repository(directory.path());
     let port = free_port();
+    // Not by way of `git`, which would be ended without it.
+    let programs = String::from_utf8(finish(Command::new("git").arg("--exec-path")).stdout).unwrap();
     let _server = Serving::start(
-        Command::new("git")
-            .args(["daemon", "--export-all", "--listen=127.0.0.1", "--base-path=."])
+        Command::new(Path::new(programs.trim()).join("git-daemon"))
+            .args(["--export-all", "--listen=127.0.0.1", "--base-path=."])
             .arg(format!("--port={port}"))
             .current_dir(directory.path())
             // Whoever runs it may not be who made the directory, to git's mind.

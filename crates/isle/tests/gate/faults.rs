@@ -106,7 +106,8 @@ fn a_server_that_never_answers_or_is_not_there_holds_nobody_up() {
     let run = daemon.exec("box", json!({ "argv": ["bash", "-c", speak] }));
     assert_eq!(run["stdout"], "hello\n", "{run}");
     let run = daemon.exec("box", json!({ "command": format!("curl -sS -m 60 http://web.test:{gone}/") }));
-    assert!([52, 56].contains(&run["exit_code"].as_i64().unwrap()), "a reset, at once: {run}");
+    // At once; how far the program had come by then is a matter of luck.
+    assert!([7, 52, 56].contains(&run["exit_code"].as_i64().unwrap()), "{run}");
     let run = daemon.exec("box", json!({ "command": format!("curl -sS -m 60 http://other.test:{gone}/") }));
     assert!(run["stdout"].as_str().unwrap().contains("could not be reached"), "{run}");
     daemon.succeeds(&["revoke", "box", &hosts[0]]);

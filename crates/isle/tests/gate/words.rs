@@ -23,7 +23,7 @@ for name, text in json.loads(sys.argv[3]).items():
             piece = stream.recv(65536)
             if not piece: break
             heard += piece
-    except ConnectionError as error:
+    except OSError as error:
         heard += b' ' + type(error).__name__.encode()
     stream.close()
     answers[name] = heard.decode('latin1')
