@@ -277,3 +277,17 @@ fn quoted(grant: &str) -> String {
         grant.to_owned()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_clients_that_install_may_be_let_through_for_everybody() {
+        let config = |install: &str| NetworkConfig::new(&[], &BTreeMap::new(), &[], &[install.to_owned()]);
+        assert_eq!(config("pip").unwrap().install, [GrantSet::Pip]);
+        for wrong in ["cargo", "git", "example.com", ""] {
+            assert_eq!(config(wrong).unwrap_err().code, Code::ConfigInvalid, "{wrong}");
+        }
+    }
+}
