@@ -8,7 +8,8 @@ pub(crate) struct AllowArguments {
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
     /// Hosts, such as example.com:443, *.example.com or 10.0.0.5:5432; /tcp, /tls or /http may follow;
-    /// or pip, npm, apt, cargo for what these use on this host
+    /// 'https://example.com/v1/* GET,POST' for some requests only; or pip, npm, apt, cargo for what these
+    /// use on this host
     #[arg(required_unless_present = "all", value_name = "HOST[:PORT]")]
     pub(crate) hosts: Vec<String>,
     /// All sandboxes of the namespace, those that are made later included

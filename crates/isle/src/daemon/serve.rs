@@ -216,10 +216,12 @@ fn end_on_signals(shutdown: CancellationToken) -> Result<()> {
 
 fn start_logging(ground: Ground, form: Form, settings: &Settings) -> Result<()> {
     let mut filter = settings.text("log").unwrap_or_else(|| "info".into());
-    // The MCP library writes whole messages when it is talkative, and one may hold a token. Who wants
-    // that has to name it.
-    if !filter.contains("rmcp") {
-        filter.push_str(",rmcp=warn");
+    // Libraries that carry what others say may write it when they are talkative: whole messages of MCP, or
+    // what went through the opened gate, and that may hold a token. Who wants that has to name it.
+    for library in ["rmcp", "h2", "hyper", "rustls"] {
+        if !filter.contains(library) {
+            filter.push_str(&format!(",{library}=warn"));
+        }
     }
     let filter = EnvFilter::try_new(&filter).map_err(|error| {
         Error::new(Code::ConfigInvalid, format!("`log` is {filter:?}, which is no filter: {error}"))

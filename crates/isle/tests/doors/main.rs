@@ -44,6 +44,7 @@ mod named_jobs;
 mod network;
 mod network_clients;
 mod opened;
+mod opened_secrets;
 mod output;
 mod paths;
 mod pausing;
