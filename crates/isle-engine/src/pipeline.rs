@@ -122,7 +122,8 @@ pub(crate) fn secrets(
     Ok(Provided(passage.pass(Stage::Secrets)))
 }
 
-/// What the run may reach: a sandbox has loopback and nothing else.
+/// What the run may reach: what its sandbox was granted, and what was granted to the run alone. Who asked for
+/// more than they may was refused when the call was read; the grants are given once the sandbox is known.
 pub(crate) fn network(Provided(passage): Provided) -> Routed {
     Routed(passage.pass(Stage::Network))
 }

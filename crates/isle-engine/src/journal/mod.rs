@@ -361,7 +361,7 @@ impl Journal {
             "tier": run.sandbox.spec.tier,
             "limits_hit": finish.limits_hit.iter().map(|hit| hit.limit).collect::<Vec<_>>(),
             "stages": stages.iter().map(|stage| stage.as_str()).collect::<Vec<_>>(),
-            "network": "none",
+            "network": run.reach,
         });
         let entry = actor.entry(
             run.kind.as_str(),

@@ -237,6 +237,12 @@ impl SandboxNetwork {
         self.gate.get()
     }
 
+    /// What may be reached now, as it is written.
+    pub(crate) fn reach(&self) -> Vec<String> {
+        let grants = self.gate().map(|gate| gate.grants()).unwrap_or_default();
+        grants.into_iter().map(|(_, grant, ..)| grant.to_string()).collect()
+    }
+
     /// Where its log stands.
     pub(crate) fn sequence(&self) -> u64 {
         self.gate().map_or(0, |gate| gate.sequence())

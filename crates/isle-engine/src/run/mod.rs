@@ -132,6 +132,8 @@ pub(crate) struct Run {
     pub(crate) locked: bool,
     /// The commands it consists of, when there are several.
     pub(crate) commands: Vec<CommandText>,
+    /// What it could reach when it began; `None` for one that an earlier engine began.
+    pub(crate) reach: Option<Vec<String>>,
     /// Values that must not be told with it.
     pub(crate) secrets: Vec<String>,
     /// Where the log of its sandbox's network stood when it began.
@@ -193,6 +195,7 @@ impl Run {
             terminal: false,
             locked: false,
             commands: Vec::new(),
+            reach: None,
             secrets: Vec::new(),
             network_from,
             started: Instant::now(),

@@ -86,6 +86,7 @@ impl Inner {
         run.locked = plan.lock;
         run.commands = commands;
         run.awaited_by(context);
+        run.reach = Some(ready.sandbox.network.reach());
         let variables = match &plan.program {
             Program::Tool { variables: false, .. } => Set::default(),
             _ => self.variables.of(&run.sandbox.address()),

@@ -33,7 +33,7 @@ fn history_is_newest_first_and_says_how_each_run_ended() {
 fn every_deed_is_audited_with_its_door_and_the_stages_it_passed() {
     let daemon = TestDaemon::start();
     daemon.exec("box", json!({"command": "true"}));
-    daemon.succeeds(&["exec", "box", "--", "true"]);
+    daemon.succeeds(&["exec", "box", "--allow", "example.com:443", "--", "true"]);
     daemon.post("/v1/sandboxes/box/files/write", json!({"files": [{"path": "a", "content": "b"}]}));
     daemon.succeeds(&["rm", "box"]);
     let rows = daemon.get("/v1/audit")["rows"].as_array().unwrap().clone();
@@ -46,6 +46,9 @@ fn every_deed_is_audited_with_its_door_and_the_stages_it_passed() {
     let exec = rows.iter().find(|row| row["action"] == "exec").unwrap();
     let stages = json!(["admit", "secrets", "network", "validate", "execute", "sign", "mask", "audit"]);
     assert_eq!(exec["detail"]["stages"], stages, "{exec}");
+    assert_eq!(exec["detail"]["network"], json!([]), "nothing could be reached: {exec}");
+    let session = rows.iter().find(|row| row["action"] == "session").unwrap();
+    assert_eq!(session["detail"]["network"], json!(["example.com:443"]), "{session}");
     for pair in rows.windows(2) {
         assert_eq!(pair[0]["prev_hash"], pair[1]["hash"], "each row holds on to the one before");
     }
