@@ -23,17 +23,17 @@ pub(super) struct Input {
     sandbox: Option<SandboxName>,
     /// Shell text. Give this or argv.
     command: Option<String>,
-    /// Program and arguments, no shell.
+    /// Without a shell.
     #[serde(default, deserialize_with = "argv")]
     argv: Option<Vec<String>>,
     /// Absolute; default /workspace.
     cwd: Option<String>,
     /// Extra variables.
     env: Option<Environment>,
-    /// Text for standard input.
+    /// For standard input.
     stdin: Option<String>,
     user: Option<User>,
-    /// Ends the whole tree after, e.g. "30s".
+    /// Ends it all after, e.g. "30s".
     timeout: Option<Span>,
     /// Of each process.
     limits: Option<RunLimits>,
@@ -41,14 +41,14 @@ pub(super) struct Input {
     lock: Option<bool>,
     /// Answer after this; the run goes on.
     wait: Option<Span>,
-    /// Of the answer, e.g. "8K".
+    /// E.g. "8K" of output in the answer.
     output_limit: Option<ByteSize>,
     /// Of a new sandbox.
     ttl: Option<Term>,
     idle: Option<Term>,
     resume: Option<bool>,
     profile: Option<String>,
-    /// By name, e.g. "KEY" or "KEY=VAR".
+    /// E.g. "KEY" or "KEY=VARIABLE".
     #[serde(default)]
     secrets: Vec<String>,
     #[serde(default)]
@@ -60,7 +60,7 @@ impl Operation for Exec {
     type Output = RunResult;
     const NAME: &'static str = "exec";
     const TITLE: &'static str = "Run a command";
-    const DESCRIPTION: &'static str = "Run a command in an isolated Linux sandbox. Files in /workspace and installed packages stay; every call is a fresh shell. No network. A long run answers state=running: use wait, logs, kill.";
+    const DESCRIPTION: &'static str = "Run a command in an isolated Linux sandbox. Files in /workspace and installed packages stay; every call is a fresh shell. Network only where granted. A long run answers state=running: use wait, logs, kill.";
     const ROUTE: Route = Route { method: Method::Post, path: "/sandboxes/{sandbox}/exec" };
     const TOOLSET: Toolset = Toolset::Core;
     const EFFECT: Effect = Effect::Changes;

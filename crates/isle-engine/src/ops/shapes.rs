@@ -69,6 +69,7 @@ pub(crate) fn tool_input_schema(schema: &Schema) -> Schema {
     let mut schema = schema.clone();
     RecursiveTransform(|schema: &mut Schema| {
         schema.remove("minimum");
+        schema.remove("default");
         if schema.get("description").and_then(Value::as_str).is_some_and(|words| words.starts_with("E.g. ")) {
             schema.remove("description");
         }
