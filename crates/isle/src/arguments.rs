@@ -262,6 +262,20 @@ pub(crate) struct SandboxArguments {
 }
 
 /// How a command runs.
+/// What surrounds a command.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Surroundings {
+    /// Set a variable; NAME alone passes on this shell's value
+    #[arg(long, short, value_name = "NAME=VALUE")]
+    pub(crate) env: Vec<String>,
+    /// Working directory, absolute in the sandbox
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<String>,
+    /// As whom: sandbox or root
+    #[arg(long)]
+    pub(crate) user: Option<String>,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct CommandArguments {
     /// End it, and everything it started, after this time, such as 30s
@@ -282,15 +296,8 @@ pub(crate) struct CommandArguments {
     /// Give it the value of a secret, masked in what it prints
     #[arg(long, value_name = "NAME[=VARIABLE]")]
     pub(crate) expose_secret: Vec<String>,
-    /// Set a variable; NAME alone passes on this shell's value
-    #[arg(long, short, value_name = "NAME=VALUE")]
-    pub(crate) env: Vec<String>,
-    /// Working directory, absolute in the sandbox
-    #[arg(long, value_name = "DIR")]
-    pub(crate) cwd: Option<String>,
-    /// As whom: sandbox or root
-    #[arg(long)]
-    pub(crate) user: Option<String>,
+    #[command(flatten)]
+    pub(crate) around: Surroundings,
     /// Language of a script: python, node or shell
     #[arg(long, value_name = "LANGUAGE")]
     pub(crate) lang: Option<String>,
@@ -356,15 +363,8 @@ pub(crate) struct CodeArguments {
     /// End the call after this time, such as 30s
     #[arg(long, value_name = "DURATION")]
     pub(crate) timeout: Option<String>,
-    /// Set a variable
-    #[arg(long, short, value_name = "NAME=VALUE")]
-    pub(crate) env: Vec<String>,
-    /// Working directory, absolute in the sandbox
-    #[arg(long, value_name = "DIR")]
-    pub(crate) cwd: Option<String>,
-    /// As whom: sandbox or root
-    #[arg(long)]
-    pub(crate) user: Option<String>,
+    #[command(flatten)]
+    pub(crate) around: Surroundings,
     /// Write pictures to this directory instead of only naming them
     #[arg(long, value_name = "DIR")]
     pub(crate) pictures: Option<PathBuf>,

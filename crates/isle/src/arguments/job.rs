@@ -2,6 +2,8 @@
 
 use clap::{Args, Subcommand};
 
+use super::Surroundings;
+
 #[derive(Debug, Args)]
 pub(crate) struct BatchArguments {
     /// The sandbox
@@ -15,15 +17,8 @@ pub(crate) struct BatchArguments {
     /// End all of them after this time, such as 30s
     #[arg(long, value_name = "DURATION")]
     pub(crate) timeout: Option<String>,
-    /// Set a variable
-    #[arg(long, short, value_name = "NAME=VALUE")]
-    pub(crate) env: Vec<String>,
-    /// Working directory, absolute in the sandbox
-    #[arg(long, value_name = "DIR")]
-    pub(crate) cwd: Option<String>,
-    /// As whom: sandbox or root
-    #[arg(long)]
-    pub(crate) user: Option<String>,
+    #[command(flatten)]
+    pub(crate) around: Surroundings,
     /// Shell lines; one that begins with `-` may fail, as in a makefile
     #[arg(last = true, required = true, value_name = "LINE")]
     pub(crate) lines: Vec<String>,
@@ -66,15 +61,8 @@ pub(crate) struct JobStartArguments {
     /// End it after this time, such as 30s; it has no limit when left out
     #[arg(long, value_name = "DURATION")]
     pub(crate) timeout: Option<String>,
-    /// Set a variable
-    #[arg(long, short, value_name = "NAME=VALUE")]
-    pub(crate) env: Vec<String>,
-    /// Working directory, absolute in the sandbox
-    #[arg(long, value_name = "DIR")]
-    pub(crate) cwd: Option<String>,
-    /// As whom: sandbox or root
-    #[arg(long)]
-    pub(crate) user: Option<String>,
+    #[command(flatten)]
+    pub(crate) around: Surroundings,
     /// Command and arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,

@@ -28,13 +28,11 @@ pub(super) async fn batch(context: &Context, arguments: BatchArguments) -> Resul
         "commands": commands,
         "continue_on_error": arguments.keep_going,
         "lock": arguments.lock,
-        "env": interactive::environment(&arguments.env)?,
         "wait": ONE_CALL,
     });
-    for (name, value) in [("timeout", arguments.timeout), ("cwd", arguments.cwd), ("user", arguments.user)] {
-        if let Some(value) = value {
-            input[name] = json!(value);
-        }
+    interactive::surround(&mut input, arguments.around)?;
+    if let Some(timeout) = arguments.timeout {
+        input["timeout"] = json!(timeout);
     }
     let client = context.client().await?;
     let mut result: RunResult = client.call_as("run_commands", input).await?;

@@ -12,6 +12,7 @@ use isle_engine::{Code, Error};
 use serde_json::{Value, json};
 
 use super::Context;
+use super::interactive::surround;
 use crate::arguments::CodeArguments;
 use crate::output::{Form, print, print_json, say};
 use crate::places::cannot;
@@ -30,21 +31,17 @@ pub(super) async fn code(context: &Context, arguments: CodeArguments) -> Result<
     let mut input = json!({
         "sandbox": arguments.name,
         "code": code,
-        "env": arguments.env,
         "wait": WAIT,
         "output_limit": OUTPUT,
     });
-    for (name, value) in [
-        ("context", arguments.context),
-        ("language", arguments.lang),
-        ("timeout", arguments.timeout),
-        ("cwd", arguments.cwd),
-        ("user", arguments.user),
-    ] {
+    for (name, value) in
+        [("context", arguments.context), ("language", arguments.lang), ("timeout", arguments.timeout)]
+    {
         if let Some(value) = value {
             input[name] = Value::String(value);
         }
     }
+    surround(&mut input, arguments.around)?;
     let client = context.client().await?;
     let mut answer = client.call("run_code", input).await?;
     while answer["state"] == "running" {

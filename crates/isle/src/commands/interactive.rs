@@ -10,7 +10,7 @@ use isle_engine::values::GuestPath;
 use isle_engine::{Code, Error};
 
 use super::Context;
-use crate::arguments::CommandArguments;
+use crate::arguments::{CommandArguments, Surroundings};
 use crate::config::{Settings, Value, check_variable};
 use crate::daemon;
 use crate::places::cannot;
@@ -26,14 +26,14 @@ pub(super) fn request(
     settings: &Settings,
 ) -> Result<AttachRequest> {
     let mut env = settings.environment();
-    env.extend(environment(&how.env)?);
+    env.extend(environment(&how.around.env)?);
     let mut limits = RunLimits::default();
     for text in &how.limit {
         limits
             .set(text)
             .map_err(|error| Error { message: format!("--limit: {}", error.message), ..error })?;
     }
-    if let Some(cwd) = &how.cwd {
+    if let Some(cwd) = &how.around.cwd {
         GuestPath::parse_absolute(cwd)?;
     }
     let mut stdin = stdin_is_wanted();
@@ -49,9 +49,9 @@ pub(super) fn request(
         command: None,
         argv,
         code,
-        cwd: how.cwd,
+        cwd: how.around.cwd,
         env,
-        user: how.user,
+        user: how.around.user,
         timeout: settings.chosen("timeout"),
         limits,
         allow_downgrade: settings.chosen_value("allow_downgrade") == Some(&Value::Switch(true)),
@@ -74,6 +74,17 @@ pub(super) async fn open(context: &Context, settings: &Settings, request: Attach
         daemon::reach(&places, &endpoint, user_file, async |endpoint| request.open(endpoint).await).await?;
     let mode = if request.terminal.is_some() { Mode::Terminal } else { Mode::Pipes };
     Ok(Session { writer, reader, mode, form: context.form, stdin: request.stdin, role: Role::Owner })
+}
+
+/// Adds what surrounds a command to the arguments of an operation.
+pub(super) fn surround(input: &mut serde_json::Value, around: Surroundings) -> Result<()> {
+    input["env"] = serde_json::json!(environment(&around.env)?);
+    for (name, value) in [("cwd", around.cwd), ("user", around.user)] {
+        if let Some(value) = value {
+            input[name] = serde_json::Value::String(value);
+        }
+    }
+    Ok(())
 }
 
 /// `NAME=VALUE`, or `NAME` for this shell's own value.

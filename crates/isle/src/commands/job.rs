@@ -37,14 +37,9 @@ async fn start(context: &Context, arguments: JobStartArguments) -> Result<ExitCo
         "pty": arguments.tty,
         "input": arguments.input,
         "lock": arguments.lock,
-        "env": interactive::environment(&arguments.env)?,
     });
-    for (name, value) in [
-        ("name", arguments.name),
-        ("timeout", arguments.timeout),
-        ("cwd", arguments.cwd),
-        ("user", arguments.user),
-    ] {
+    interactive::surround(&mut input, arguments.around)?;
+    for (name, value) in [("name", arguments.name), ("timeout", arguments.timeout)] {
         if let Some(value) = value {
             input[name] = json!(value);
         }

@@ -8,7 +8,7 @@ use isle_engine::values::SandboxName;
 use isle_engine::{Code, Error};
 
 use super::{Context, interactive};
-use crate::arguments::{CommandArguments, ShellArguments};
+use crate::arguments::{CommandArguments, ShellArguments, Surroundings};
 use crate::config::Settings;
 
 /// The best shell the image has, as a login shell of the terminal.
@@ -30,9 +30,11 @@ pub(super) async fn shell(context: &Context, arguments: ShellArguments) -> Resul
         profile: None,
         secret: Vec::new(),
         expose_secret: Vec::new(),
-        env: std::env::var("TERM").map(|term| format!("TERM={term}")).into_iter().collect(),
-        cwd: arguments.cwd,
-        user: arguments.user,
+        around: Surroundings {
+            env: std::env::var("TERM").map(|term| format!("TERM={term}")).into_iter().collect(),
+            cwd: arguments.cwd,
+            user: arguments.user,
+        },
         lang: None,
         tty: true,
         command: vec!["/bin/sh".into(), "-c".into(), SHELL.into()],
