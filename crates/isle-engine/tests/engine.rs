@@ -92,7 +92,7 @@ async fn every_way_to_run_something_passes_every_stage() {
     for run in runs {
         let row = audit_of(&engine, &run).await;
         assert_eq!(row["detail"]["stages"], json!(STAGES), "{row}");
-        assert_eq!(row["detail"]["network"], "none");
+        assert_eq!(row["detail"]["network"], serde_json::json!([]));
     }
     assert_eq!(call(&engine, "audit_verify", json!({})).await.unwrap()["intact"], true);
 }
