@@ -122,9 +122,9 @@ impl McpHandler {
     /// A tool of a set that is not on is refused like one that does not exist, with the way to it.
     fn check_shown(&self, name: &str, context: &RequestContext<RoleServer>) -> Result<(), ErrorData> {
         let sets = self.toolsets(context);
-        let words = match self.shared.tools.find(name) {
-            Some((set, _)) if sets.has(set) => return Ok(()),
-            Some((set, _)) => {
+        let words = match self.shared.tools.set_of(name) {
+            Some(set) if sets.has(set) => return Ok(()),
+            Some(set) => {
                 let set = set.name();
                 format!(
                     "the tool {name:?} is in the set {set:?}, which is not on; start with `isle mcp --toolsets {sets},{set}`"

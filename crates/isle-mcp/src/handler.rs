@@ -127,7 +127,7 @@ impl ServerHandler for McpHandler {
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        self.shared.tools.find(name).map(|(_, tool)| tool.clone())
+        self.shared.tools.find(name).cloned()
     }
 
     async fn call_tool(

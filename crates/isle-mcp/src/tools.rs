@@ -1,7 +1,8 @@
-//! The registry's operations as MCP tools, made once per server; a client is shown the sets it asked for.
+//! The registry's operations as MCP tools, each made once per server, when it is first asked for; a client
+//! is shown the sets it asked for.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use isle_engine::ops::{Effect, Entry, Registry, Toolset, Toolsets};
 use isle_engine::{Code, Error};
@@ -49,22 +50,49 @@ impl Descriptions {
 }
 
 /// All tools with their sets.
-pub(crate) struct Shelf(Vec<(Toolset, Tool)>);
+pub(crate) struct Shelf(Vec<Slot>);
+
+/// A tool's place.
+struct Slot {
+    entry: Entry,
+    description: String,
+    made: OnceLock<Tool>,
+}
+
+impl Slot {
+    fn tool(&self) -> &Tool {
+        self.made.get_or_init(|| tool(&self.entry, self.description.clone()))
+    }
+}
 
 impl Shelf {
     pub(crate) fn new(registry: &Registry, descriptions: &Descriptions) -> Self {
         let tools = registry.entries().iter().filter(|entry| entry.toolset != Toolset::None);
-        Self(tools.map(|entry| (entry.toolset, tool(entry, descriptions.of(entry)))).collect())
+        let slot = |entry: &Entry| Slot {
+            description: descriptions.of(entry),
+            entry: entry.clone(),
+            made: OnceLock::new(),
+        };
+        Self(tools.map(slot).collect())
     }
 
     /// What a client sees.
     pub(crate) fn shown(&self, sets: &Toolsets) -> Vec<Tool> {
-        self.0.iter().filter(|(set, _)| sets.has(*set)).map(|(_, tool)| tool.clone()).collect()
+        self.0.iter().filter(|slot| sets.has(slot.entry.toolset)).map(|slot| slot.tool().clone()).collect()
     }
 
-    /// A tool and its set, whether shown or not.
-    pub(crate) fn find(&self, name: &str) -> Option<(Toolset, &Tool)> {
-        self.0.iter().find(|(_, tool)| tool.name == name).map(|(set, tool)| (*set, tool))
+    /// A tool, whether shown or not.
+    pub(crate) fn find(&self, name: &str) -> Option<&Tool> {
+        self.slot(name).map(Slot::tool)
+    }
+
+    /// The set a tool is in.
+    pub(crate) fn set_of(&self, name: &str) -> Option<Toolset> {
+        self.slot(name).map(|slot| slot.entry.toolset)
+    }
+
+    fn slot(&self, name: &str) -> Option<&Slot> {
+        self.0.iter().find(|slot| slot.entry.name == name)
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -2,11 +2,12 @@
 //! logged. And what every handler shares.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use bytes::Bytes;
 use http::header::{CONNECTION, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) closing: CancellationToken,
     /// How long an interactive command may take after that to be told its end.
     pub(crate) last_words: Duration,
+    /// The OpenAPI document, once somebody has asked for it.
+    pub(crate) openapi: OnceLock<Bytes>,
 }
 
 /// The router with what stands in front of it. Cheap to clone.

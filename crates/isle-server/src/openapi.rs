@@ -1,10 +1,24 @@
 //! The OpenAPI document, made from the registry, so that it cannot say anything else than what
 //! the routes do.
 
+use std::sync::Arc;
+
+use axum::extract::State;
+use bytes::Bytes;
+use http::StatusCode;
 use isle_engine::Code;
 use isle_engine::events::EventKind;
 use isle_engine::ops::{Entry, Method, Registry};
 use serde_json::{Map, Value, json};
+
+use crate::app::Shared;
+use crate::reply::{self, Reply};
+
+/// `GET /openapi.json`.
+pub(crate) async fn show(State(shared): State<Arc<Shared>>) -> Reply {
+    let made = || Bytes::from(document(shared.engine.registry(), &shared.version).to_string());
+    reply::bytes_with(StatusCode::OK, shared.openapi.get_or_init(made).clone())
+}
 
 /// The whole document.
 pub(crate) fn document(registry: &Registry, version: &str) -> Value {
@@ -64,34 +78,34 @@ fn error_schema() -> Value {
 }
 
 fn operation(entry: &Entry) -> Value {
-    let schema: Value = entry.input_schema.clone().into();
+    let schema = entry.input_schema().as_value();
     let in_path = path_fields(entry.route.path);
     let mut parameters: Vec<Value> =
-        in_path.iter().map(|name| parameter("path", name, &schema, true)).collect();
+        in_path.iter().map(|name| parameter("path", name, schema, true)).collect();
     let mut operation = json!({
         "operationId": entry.name,
         "summary": entry.title,
         "description": entry.description,
         "responses": {
             "200": {"description": "The result.", "content": {"application/json": {
-                "schema": Value::from(entry.output_schema.clone())
+                "schema": entry.output_schema()
             }}},
             "default": {"$ref": "#/components/responses/Error"}
         }
     });
     match entry.route.method {
         Method::Post => {
-            let (schema, required) = body_schema(&schema, &in_path);
+            let (schema, required) = body_schema(schema, &in_path);
             operation["requestBody"] =
                 json!({"required": required, "content": {"application/json": {"schema": schema}}});
         }
         Method::Get | Method::Delete => {
-            let required = required_fields(&schema);
+            let required = required_fields(schema);
             let fields = schema["properties"].as_object().into_iter().flat_map(Map::keys);
             parameters.extend(
                 fields
                     .filter(|name| !in_path.contains(&name.as_str()))
-                    .map(|name| parameter("query", name, &schema, required.contains(&name.as_str()))),
+                    .map(|name| parameter("query", name, schema, required.contains(&name.as_str()))),
             );
         }
     }

@@ -1,6 +1,6 @@
 //! From an engine and listeners to a running server, and down again.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
@@ -51,6 +51,7 @@ pub async fn serve(
     let shared = Arc::new(Shared {
         engine: engine.clone(),
         last_words: config.drain * 4 / 5,
+        openapi: OnceLock::new(),
         mcp: mcp.clone(),
         version: config.version,
         state_dir: config.state_dir,

@@ -1,7 +1,7 @@
 //! The registry of operations. One definition (name, typed input and output, route, words,
 //! toolset) gives the MCP tool, the HTTP route, `isle call` and the documentation.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use futures::future::BoxFuture;
 use schemars::{JsonSchema, Schema};
@@ -139,6 +139,12 @@ pub trait Operation: Send + Sync + 'static {
 
 type Handler = Arc<dyn Fn(Engine, CallContext, Value) -> BoxFuture<'static, Result<Value>> + Send + Sync>;
 
+/// Made when somebody asks: all of them together take longer than the rest of a daemon's start.
+struct Schemas {
+    input: LazyLock<Schema>,
+    output: LazyLock<Schema>,
+}
+
 /// An operation with its types erased, as the doors use it.
 #[derive(Clone)]
 pub struct Entry {
@@ -154,10 +160,7 @@ pub struct Entry {
     pub toolset: Toolset,
     /// What it may change.
     pub effect: Effect,
-    /// JSON schema of the input: a plain object.
-    pub input_schema: Schema,
-    /// JSON schema of the output: a plain object.
-    pub output_schema: Schema,
+    schemas: Arc<Schemas>,
     handler: Handler,
     check: fn(Value) -> Result<()>,
 }
@@ -177,8 +180,10 @@ impl Entry {
             route: O::ROUTE,
             toolset: O::TOOLSET,
             effect: O::EFFECT,
-            input_schema: shapes::input_schema_of::<O::Input>(),
-            output_schema: shapes::output_schema_of::<O::Output>(),
+            schemas: Arc::new(Schemas {
+                input: LazyLock::new(shapes::input_schema_of::<O::Input>),
+                output: LazyLock::new(shapes::output_schema_of::<O::Output>),
+            }),
             check: |input| parse::<O::Input>(O::NAME, input).map(drop),
             handler: Arc::new(|engine, context, input| {
                 Box::pin(async move {
@@ -190,16 +195,28 @@ impl Entry {
         }
     }
 
+    /// JSON schema of the input: a plain object.
+    #[must_use]
+    pub fn input_schema(&self) -> &Schema {
+        &self.schemas.input
+    }
+
+    /// JSON schema of the output: a plain object.
+    #[must_use]
+    pub fn output_schema(&self) -> &Schema {
+        &self.schemas.output
+    }
+
     /// The schema of the arguments as an MCP tool shows it: shorter, without ranges.
     #[must_use]
     pub fn tool_input_schema(&self) -> Schema {
-        shapes::tool_input_schema(&self.input_schema)
+        shapes::tool_input_schema(self.input_schema())
     }
 
     /// The schema of the result as an MCP tool shows it: names and types of the fields.
     #[must_use]
     pub fn tool_output_schema(&self) -> Schema {
-        shapes::tool_output_schema(&self.output_schema)
+        shapes::tool_output_schema(self.output_schema())
     }
 
     /// Whether arguments can be read, without doing anything about them.

@@ -82,10 +82,10 @@ pub(super) fn parse_position(text: &str) -> Result<u64> {
 pub(crate) async fn exec_stream(State(shared): State<Arc<Shared>>, request: Request) -> Reply {
     let (mut parts, body) = request.into_parts();
     let schema = match shared.engine.registry().get("exec") {
-        Ok(entry) => Value::from(entry.input_schema.clone()),
+        Ok(entry) => entry.input_schema().as_value(),
         Err(error) => return reply::error(&error),
     };
-    let input = match operations::input(&schema, &mut parts, body).await {
+    let input = match operations::input(schema, &mut parts, body).await {
         Ok(input) => input,
         Err(refusal) => return refusal.into_reply(),
     };

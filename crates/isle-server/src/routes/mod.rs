@@ -60,9 +60,7 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
     add("/metrics".into(), get(metrics::metrics));
     add("/healthz".into(), get(health::alive));
     add("/readyz".into(), get(health::ready));
-    let document =
-        bytes::Bytes::from(openapi::document(shared.engine.registry(), &shared.version).to_string());
-    add("/openapi.json".into(), get(async move || reply::bytes_with(StatusCode::OK, document.clone())));
+    add("/openapi.json".into(), get(openapi::show));
 
     let mcp = mcp_routes(shared.mcp.clone(), shared.closing.clone());
     let router =

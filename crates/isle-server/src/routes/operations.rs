@@ -29,17 +29,17 @@ pub(crate) fn route(entry: &Entry) -> (String, MethodRouter<Arc<Shared>>) {
         Method::Post => MethodFilter::POST,
         Method::Delete => MethodFilter::DELETE,
     };
-    let name = entry.name;
-    let schema: Arc<Value> = Arc::new(entry.input_schema.clone().into());
+    let path = format!("/v1{}", entry.route.path);
+    let entry = entry.clone();
     let answer = move |State(shared): State<Arc<Shared>>, request: Request| async move {
-        call(&shared, name, &schema, request).await
+        call(&shared, &entry, request).await
     };
-    (format!("/v1{}", entry.route.path), on(filter, answer))
+    (path, on(filter, answer))
 }
 
-async fn call(shared: &Shared, name: &'static str, schema: &Value, request: Request) -> Reply {
+async fn call(shared: &Shared, entry: &Entry, request: Request) -> Reply {
     let (mut parts, body) = request.into_parts();
-    let input = match input(schema, &mut parts, body).await {
+    let input = match input(entry.input_schema().as_value(), &mut parts, body).await {
         Ok(input) => input,
         Err(refusal) => return refusal.into_reply(),
     };
@@ -47,7 +47,7 @@ async fn call(shared: &Shared, name: &'static str, schema: &Value, request: Requ
         Ok(peer) => peer.context(&parts.headers),
         Err(error) => return reply::error(&error),
     };
-    let engine = shared.engine.clone();
+    let (engine, name) = (shared.engine.clone(), entry.name);
     reply::outcome(Outlive::new(async move { engine.call(context, name, input).await }).await)
 }
 

@@ -85,8 +85,8 @@ fn describe(context: &Context, entry: &Entry) -> Result<ExitCode> {
             entry.title,
             entry.description,
             route(entry),
-            json!(entry.input_schema),
-            json!(entry.output_schema),
+            json!(entry.input_schema()),
+            json!(entry.output_schema()),
         )),
     }
     Ok(ExitCode::SUCCESS)
@@ -98,8 +98,8 @@ fn description(entry: &Entry) -> Value {
         "title": entry.title,
         "description": entry.description,
         "route": route(entry),
-        "input_schema": entry.input_schema,
-        "output_schema": entry.output_schema,
+        "input_schema": entry.input_schema(),
+        "output_schema": entry.output_schema(),
     })
 }
 
