@@ -61,7 +61,7 @@ impl Counts {
             if names("cmdline", mark)
                 || names("environ", mark)
                 || names("cgroup", instance)
-                || names("mountinfo", mark) && !same_mounts(pid)
+                || !same_mounts(pid) && names("mountinfo", mark)
             {
                 self.processes.push((pid, command_line(pid)));
                 for kind in ["mnt", "pid", "net", "user"] {
@@ -127,13 +127,18 @@ fn loop_devices(mark: &str) -> Vec<String> {
 
 fn find_cgroups(directory: &Path, instance: &str, depth: usize, found: &mut Vec<String>) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        if depth > 6 || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+        let (path, name) = (entry.path(), entry.file_name());
+        // Other daemons are none of ours.
+        let of_another = name.len() == instance.len()
+            && name != *instance
+            && name.as_encoded_bytes().starts_with(b"isle-");
+        if depth > 6 || of_another || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;
         }
-        if entry.path().to_string_lossy().contains(instance) {
-            found.push(entry.path().display().to_string());
+        if path.to_string_lossy().contains(instance) {
+            found.push(path.display().to_string());
         }
-        find_cgroups(&entry.path(), instance, depth + 1, found);
+        find_cgroups(&path, instance, depth + 1, found);
     }
 }
 
