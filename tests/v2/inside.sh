@@ -124,7 +124,7 @@ check 'limits outlive a daemon that was started on demand' with_manager bash -c 
     kill -9 "$(isle status --json | python3 -c "import json, sys; print(json.load(sys.stdin)[\"daemon\"][\"pid\"])")"
     isle exec small -- ls /tmp/kept; bash /root/work/limits.sh
     [ "$(find /sys/fs/cgroup/user.slice -type d -name "isle-daemon" | wc -l)" = 1 ]
-    isle rm small --wipe; isle stop'
+    isle rm --all --wipe; isle stop'
 check 'limits outlive a daemon that is a service' with_manager bash -c '
     set -e; cd; mkdir -p .config/systemd/user
     printf "[Service]\nExecStart=/usr/local/bin/isle serve\nKillMode=process\n" >.config/systemd/user/isle.service
@@ -132,7 +132,7 @@ check 'limits outlive a daemon that is a service' with_manager bash -c '
     systemctl --user daemon-reload; systemctl --user start isle; up
     isle call create "{\"sandbox\": \"small\", \"memory\": \"64M\"}"; isle exec small -- touch /tmp/kept
     bash /root/work/limits.sh; systemctl --user restart isle; up; isle exec small -- ls /tmp/kept; bash /root/work/limits.sh
-    isle rm small --wipe; systemctl --user stop isle'
+    isle rm --all --wipe; systemctl --user stop isle'
 
 say 'as an ordinary user in a delegated scope'
 tests delegated

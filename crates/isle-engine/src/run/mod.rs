@@ -367,14 +367,16 @@ impl Run {
     }
 
     /// Publishes the end; everybody who waits or follows wakes.
-    pub(crate) fn publish(&self, finish: Finish) {
+    pub(crate) fn publish(&self, finish: Finish) -> Arc<Finish> {
         let newest = {
             let mut live = crate::lock(&self.live);
             live.log.flush();
             live.log.last_id() + 1
         };
-        self.finish.send_replace(Some(Arc::new(finish)));
+        let finish = Arc::new(finish);
+        self.finish.send_replace(Some(Arc::clone(&finish)));
         self.newest.send_replace(newest);
+        finish
     }
 
     /// The last line it printed, for a sign of life.

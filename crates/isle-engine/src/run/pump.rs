@@ -188,14 +188,14 @@ impl Job {
         isle_fail::pass(Point::ExecFinished);
         let (finish, unrecorded) = audited.into_parts();
         sandbox.run_ends();
-        inner.tell_ended(&run, &finish);
-        run.publish(finish);
+        let finish = run.publish(finish);
         inner.runs.ended(&run);
         // The next may begin: nothing of this one is left.
         drop(turn);
         isle_fail::pass(Point::ExecTold);
         // Whoever waits for it is answered before the rest is done.
         tokio::task::yield_now().await;
+        inner.tell_ended(&run, &finish);
         // A one-shot takes its files and its agent with it.
         let one_shot = guard.is_some();
         drop(guard);
