@@ -9,8 +9,8 @@ use std::time::Duration;
 use isle_linux::request::Preamble;
 use isle_linux::setup::seccomp::Listener;
 use isle_wire::{
-    Frame, GENERATION, Missing, Mux, QuietSocket, Reply, Request, RunEntry, RunList, Side, Stream, Welcome,
-    read_frame, write_message,
+    Frame, GENERATION, Missing, Mux, Outbox, QuietSocket, Reply, Request, RunEntry, RunList, Side, Stream,
+    Welcome, read_frame, write_message,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixListener;
@@ -108,21 +108,22 @@ pub(crate) fn write_preamble(link: &impl std::os::fd::AsFd, preamble: &Preamble)
 }
 
 async fn connection(link: OwnedFd, agent: Shared) {
-    let Ok(stream) = QuietSocket::new(link.into()) else { return };
+    let outbox = Outbox::default();
+    let Ok(stream) = QuietSocket::handing(link.into(), outbox.clone()) else { return };
     let (_mux, mut incoming, driver) = Mux::new(stream, Side::Agent);
     tokio::task::spawn_local(driver);
     agent.network.host_came();
     while let Some(stream) = incoming.accept().await {
-        let agent = agent.clone();
+        let (agent, outbox) = (agent.clone(), outbox.clone());
         tokio::task::spawn_local(async move {
             // A broken stream concerns only the one who opened it.
-            operation(stream, agent).await.ok();
+            operation(stream, agent, outbox).await.ok();
         });
     }
     agent.network.host_left();
 }
 
-async fn operation(mut stream: Stream, agent: Shared) -> Result<(), isle_wire::FrameError> {
+async fn operation(mut stream: Stream, agent: Shared, outbox: Outbox) -> Result<(), isle_wire::FrameError> {
     let Some(first) = read_frame(&mut stream).await? else { return Ok(()) };
     match first.decode::<Request>()? {
         Request::Hello(_) => {
@@ -180,12 +181,10 @@ async fn operation(mut stream: Stream, agent: Shared) -> Result<(), isle_wire::F
             let count = pause::set(&agent, on).await;
             write_message(&mut stream, &Reply::Stood(count)).await?;
         }
-        Request::Gate => return network::gate(stream, agent).await,
-        Request::Take(request) => {
-            network::take(stream, agent, &request).await;
-            return Ok(());
+        Request::Gate => return network::gate(stream, agent, outbox).await,
+        Request::Dial(request) => {
+            write_message(&mut stream, &network::dial(&request, &outbox).await).await?;
         }
-        Request::Dial(request) => return network::dial(stream, &request).await,
         Request::Shutdown => leave(agent).await,
     }
     // Everything was sent; a clean end lets the host tell it from a broken one.

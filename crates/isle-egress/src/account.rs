@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use tokio::sync::Semaphore;
+
+use crate::bulk::THREADS_OF_ONE;
 use crate::denial::Denial;
 use crate::grant::GrantId;
 use crate::pace::Pace;
@@ -45,6 +48,8 @@ pub(crate) struct Tally {
     totals: Arc<Totals>,
     total_bytes: Option<u64>,
     pub(crate) pace: Option<Pace>,
+    /// Threads that may carry its bulk data.
+    pub(crate) threads: Arc<Semaphore>,
 }
 
 /// Which way bytes go.
@@ -66,6 +71,7 @@ impl Tally {
             totals,
             total_bytes,
             pace: bytes_per_second.map(Pace::new),
+            threads: Arc::new(Semaphore::new(THREADS_OF_ONE)),
         }
     }
 
@@ -100,6 +106,11 @@ impl Tally {
         self.totals.moved(direction, bytes);
         let count = self.count();
         self.total_bytes.is_none_or(|total| count.sent + count.received <= total)
+    }
+
+    /// Whether its bytes may come to an end.
+    pub(crate) fn has_total(&self) -> bool {
+        self.total_bytes.is_some()
     }
 
     pub(crate) fn count(&self) -> Count {

@@ -156,12 +156,12 @@ impl Chunk {
 /// What a program sends, up to the end of its request. What comes later is thrown away; that the program
 /// has ended is still heard.
 #[derive(Debug)]
-pub(crate) struct OneRequest<R> {
+pub(crate) struct OneRequest<'c, R> {
     pub(crate) from: R,
-    pub(crate) count: Count,
+    pub(crate) count: &'c mut Count,
 }
 
-impl<R: AsyncRead + Unpin> AsyncRead for OneRequest<R> {
+impl<R: AsyncRead + Unpin> AsyncRead for OneRequest<'_, R> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -200,7 +200,7 @@ mod tests {
 
     async fn passed(body: Body, sent: &[u8]) -> io::Result<Vec<u8>> {
         let mut heard = Vec::new();
-        OneRequest { from: sent, count: counted(body) }.read_to_end(&mut heard).await.map(|_| heard)
+        OneRequest { from: sent, count: &mut counted(body) }.read_to_end(&mut heard).await.map(|_| heard)
     }
 
     #[tokio::test]

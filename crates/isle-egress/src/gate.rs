@@ -6,7 +6,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -18,6 +18,7 @@ use crate::dial::{Dialed, Undialed, dial};
 use crate::first::{Asked, First, Refused, check_first_words};
 use crate::grant::{Grant, GrantId, Protocol};
 use crate::host::{Host, HostError, Name, Target};
+use crate::inside::Inside;
 use crate::meter::Meter;
 use crate::open;
 use crate::outside::Outside;
@@ -263,11 +264,8 @@ impl Gate {
 
     /// A program of the sandbox connects: `inside` is its stream. Everything is decided here, whatever
     /// was decided when the name was looked up. A denial is told in HTTP to those who speak it; others
-    /// find their connection reset when the caller drops the stream.
-    pub async fn serve<S>(&self, host: &str, port: u16, inside: &mut S) -> Outcome
-    where
-        S: AsyncRead + AsyncWrite + Unpin,
-    {
+    /// find their connection reset when the caller drops it.
+    pub async fn serve(&self, host: &str, port: u16, inside: &mut Inside) -> Outcome {
         let began = Instant::now();
         let target = match target(host, port) {
             Ok(target) => target,
@@ -294,16 +292,13 @@ impl Gate {
         outcome
     }
 
-    async fn conduct<S>(
+    async fn conduct(
         &self,
         target: &Target,
-        inside: &mut S,
+        inside: &mut Inside,
         moved: &mut Moved,
         used: &mut Option<GrantId>,
-    ) -> Ended
-    where
-        S: AsyncRead + AsyncWrite + Unpin,
-    {
+    ) -> Ended {
         let (granted, tally, _seat) = match self.admit(target) {
             Ok(admitted) => admitted,
             Err(denial) => return Outcome::Denied(denial).into(),
@@ -362,18 +357,15 @@ impl Gate {
     }
 
     /// A connection whose encryption is opened.
-    async fn conduct_open<S>(
+    async fn conduct_open(
         &self,
         target: &Target,
         granted: Granted,
-        inside: &mut S,
+        inside: &mut Inside,
         first: Vec<u8>,
         tally: Arc<Tally>,
         moved: &mut Moved,
-    ) -> Outcome
-    where
-        S: AsyncRead + AsyncWrite + Unpin,
-    {
+    ) -> Outcome {
         let authority = match self.authority() {
             Ok(authority) => authority,
             Err(error) => return Outcome::Failed(error.to_string()),
@@ -510,7 +502,7 @@ fn target(host: &str, port: u16) -> Result<Target, HostError> {
 }
 
 /// Says a last word; whether it is heard changes nothing.
-async fn tell<S: AsyncRead + AsyncWrite + Unpin>(inside: &mut S, text: &str) {
+async fn tell(inside: &mut Inside, text: &str) {
     let say = async {
         inside.write_all(text.as_bytes()).await?;
         inside.flush().await?;

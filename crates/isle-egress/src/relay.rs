@@ -1,16 +1,21 @@
 //! Moves bytes between a sandbox and the world, both ways at once, counting and pacing them.
 
 use std::io;
+use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::account::{Direction, Tally};
 use crate::body::{Count, Follows, OneRequest};
+use crate::bulk::{self, Carried};
+use crate::inside::Inside;
 
 /// Bytes moved at once: few at first, since most connections never have more to move.
 const FIRST_PORTION: usize = 8 * 1024;
-const PORTION: usize = 64 * 1024;
+pub(crate) const PORTION: usize = 64 * 1024;
+/// Large portions one after the other that make a connection one of bulk data.
+const MUCH: u32 = 4;
 /// How the answer of a server begins that agrees to another protocol.
 const AGREED: &[u8] = b"HTTP/1.1 101 ";
 
@@ -36,19 +41,61 @@ pub(crate) struct Moved {
     pub(crate) received: u64,
 }
 
+/// One of the two ways, between its steps.
+#[derive(Debug)]
+pub(crate) struct Way {
+    pub(crate) direction: Direction,
+    /// What may still go.
+    pub(crate) count: Count,
+    /// Read, counted, and not yet written: from `start` to `end`.
+    pub(crate) buffer: Vec<u8>,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    pub(crate) moved: u64,
+    /// Its end was heard and told.
+    pub(crate) over: bool,
+    /// Large portions one after the other.
+    large: u32,
+}
+
+impl Way {
+    pub(crate) fn new(direction: Direction, count: Count, moved: u64) -> Self {
+        Self { direction, count, buffer: Vec::new(), start: 0, end: 0, moved, over: false, large: 0 }
+    }
+
+    /// Counts bytes before they go.
+    pub(crate) fn spend(&mut self, tally: &Tally, count: usize) -> Result<(), Stopped> {
+        if !tally.spend(self.direction, count as u64) {
+            return Err(Stopped::Exhausted);
+        }
+        self.moved += count as u64;
+        Ok(())
+    }
+}
+
+/// Both ways.
+#[derive(Debug)]
+pub(crate) struct Ways {
+    pub(crate) sent: Way,
+    pub(crate) received: Way,
+}
+
+impl Ways {
+    fn moved(&self) -> Moved {
+        Moved { sent: self.sent.moved, received: self.received.moved }
+    }
+}
+
 /// Moves bytes until both sides have ended; each side's end is told to the other by itself.
 /// `first` goes out before anything else.
-pub(crate) async fn relay<S>(
-    inside: &mut S,
+pub(crate) async fn relay(
+    inside: &mut Inside,
     mut outside: TcpStream,
     first: &[u8],
     follows: Follows,
-    tally: &Tally,
+    tally: &Arc<Tally>,
     moved: &mut Moved,
-) -> Result<(), Stopped>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
+) -> Result<(), Stopped> {
     if !first.is_empty() {
         spend(tally, Direction::Sent, first.len(), &mut moved.sent).await?;
         outside.write_all(first).await?;
@@ -59,20 +106,68 @@ where
             let answer = beginning(&mut outside).await?;
             spend(tally, Direction::Received, answer.len(), &mut moved.received).await?;
             inside.write_all(&answer).await?;
-            inside.flush().await?;
             // Who does not agree has heard a request, and there is only one.
             if answer.starts_with(AGREED) { Count::Anything } else { Count::Left(0) }
         }
     };
-    let (from_inside, mut to_inside) = tokio::io::split(inside);
-    let mut from_inside = OneRequest { from: from_inside, count };
+    let mut ways = Ways {
+        sent: Way::new(Direction::Sent, count, moved.sent),
+        received: Way::new(Direction::Received, Count::Anything, moved.received),
+    };
+    let ended = move_all(inside, outside, &mut ways, tally).await;
+    *moved = ways.moved();
+    ended
+}
+
+/// Moves what there is, as fits its amount.
+async fn move_all(
+    inside: &mut Inside,
+    mut outside: TcpStream,
+    ways: &mut Ways,
+    tally: &Arc<Tally>,
+) -> Result<(), Stopped> {
+    loop {
+        match copy(inside, &mut outside, ways, tally).await? {
+            Copied::All => return Ok(()),
+            Copied::Much => match bulk::carry(inside, outside, ways, tally).await? {
+                Carried::All => return Ok(()),
+                Carried::Some(back) => outside = back,
+            },
+        }
+    }
+}
+
+/// Why copying has come to an end.
+enum Copied {
+    /// Both sides have ended.
+    All,
+    /// There is so much that it is worth another way.
+    Much,
+}
+
+async fn copy(
+    inside: &Inside,
+    outside: &mut TcpStream,
+    ways: &mut Ways,
+    tally: &Tally,
+) -> Result<Copied, Stopped> {
     let (mut from_outside, mut to_outside) = outside.split();
-    let Moved { sent, received } = moved;
-    tokio::try_join!(
-        pump(&mut from_inside, &mut to_outside, tally, Direction::Sent, sent),
-        pump(&mut from_outside, &mut to_inside, tally, Direction::Received, received),
-    )?;
-    Ok(())
+    let (mut from_inside, mut to_inside) = (inside, inside);
+    let sent = pump(&mut from_inside, &mut to_outside, &mut ways.sent, tally);
+    let received = pump(&mut from_outside, &mut to_inside, &mut ways.received, tally);
+    tokio::pin!(sent, received);
+    let mut over = (false, false);
+    // What one has read and not written when the other stops both is kept in its way.
+    while over != (true, true) {
+        let copied = tokio::select! {
+            copied = &mut sent, if !over.0 => { over.0 = true; copied? }
+            copied = &mut received, if !over.1 => { over.1 = true; copied? }
+        };
+        if let Copied::Much = copied {
+            return Ok(Copied::Much);
+        }
+    }
+    Ok(Copied::All)
 }
 
 /// The first bytes of an answer, as many as say what it is.
@@ -82,32 +177,42 @@ async fn beginning(outside: &mut TcpStream) -> io::Result<Vec<u8>> {
     Ok(heard)
 }
 
-async fn pump<R, W>(
-    from: &mut R,
-    to: &mut W,
-    tally: &Tally,
-    direction: Direction,
-    moved: &mut u64,
-) -> Result<(), Stopped>
+async fn pump<R, W>(from: &mut R, to: &mut W, way: &mut Way, tally: &Tally) -> Result<Copied, Stopped>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
     let portion = tally.pace.as_ref().map_or(PORTION, |pace| pace.portion().min(PORTION));
-    let mut buffer = vec![0; portion.min(FIRST_PORTION)];
-    loop {
-        let count = from.read(&mut buffer).await?;
+    while !way.over {
+        while way.start < way.end {
+            match to.write(&way.buffer[way.start..way.end]).await? {
+                0 => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
+                count => way.start += count,
+            }
+        }
+        if way.large >= MUCH && tally.pace.is_none() {
+            way.large = 0;
+            return Ok(Copied::Much);
+        }
+        if way.buffer.is_empty() || way.buffer.len() > portion {
+            way.buffer = vec![0; portion.min(FIRST_PORTION)];
+        } else if way.end == way.buffer.len() && way.end < portion {
+            way.buffer = vec![0; portion];
+        }
+        let count = OneRequest { from: &mut *from, count: &mut way.count }.read(&mut way.buffer).await?;
         if count == 0 {
             to.shutdown().await?;
-            return Ok(());
+            way.over = true;
+            break;
         }
-        spend(tally, direction, count, moved).await?;
-        to.write_all(&buffer[..count]).await?;
-        to.flush().await?;
-        if count == buffer.len() && count < portion {
-            buffer = vec![0; portion];
+        (way.start, way.end) = (0, count);
+        way.large = if count >= PORTION / 2 { way.large + 1 } else { 0 };
+        way.spend(tally, count)?;
+        if let Some(pace) = &tally.pace {
+            pace.take(count).await;
         }
     }
+    Ok(Copied::All)
 }
 
 async fn spend(tally: &Tally, direction: Direction, count: usize, moved: &mut u64) -> Result<(), Stopped> {

@@ -159,6 +159,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Link for T {}
 pub struct Created {
     /// The stream to its agent.
     pub link: Box<dyn Link>,
+    /// Where sockets arrive that the agent hands over beside that stream.
+    pub handed: isle_wire::Inbox,
     /// What is enforced.
     pub containment: Containment,
     /// Who the agent is, when the backend knows already: saves the greeting.

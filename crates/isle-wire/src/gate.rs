@@ -1,6 +1,6 @@
 //! The network of a sandbox. The host opens one stream for its gate; on it the agent asks about names
-//! and tells of connections that programs open, and the host answers. For each connection it wants the
-//! host opens a stream of its own. So the agent decides nothing, and without the host nothing goes.
+//! and tells of connections that programs open, whose sockets it hands over. So the agent decides nothing,
+//! carries nothing, and without the host nothing goes.
 
 use minicbor::{Decode, Encode};
 
@@ -16,7 +16,7 @@ pub enum GateEvent {
     /// A program looks up a name. Answered with [`GateAnswer::Ports`].
     #[n(2)]
     Lookup(#[n(0)] GateLookup),
-    /// A program has connected; the host takes it with [`crate::Request::Take`] or resets it.
+    /// A program has connected; its socket was handed over beside this.
     #[n(3)]
     Opened(#[n(0)] GateOpened),
 }
@@ -37,9 +37,9 @@ pub struct GateLookup {
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]
 pub struct GateOpened {
-    /// Names the connection from now on.
+    /// The number of its socket: see [`crate::Inbox`].
     #[n(0)]
-    pub connection: u64,
+    pub socket: u64,
     /// To which host: a name that was looked up.
     #[n(1)]
     pub host: String,
@@ -54,9 +54,6 @@ pub enum GateAnswer {
     /// The ports of a name that may be connected to; none when the name is not granted.
     #[n(0)]
     Ports(#[n(0)] GatePorts),
-    /// A connection is to be reset, whether it was taken or not.
-    #[n(1)]
-    Reset(#[n(0)] u64),
 }
 
 /// The answer to a [`GateLookup`].
@@ -71,18 +68,8 @@ pub struct GatePorts {
     pub ports: Vec<u16>,
 }
 
-/// Takes a connection that a program opened. The stream then carries its bytes, unframed; it ends at
-/// once when there is no such connection.
-#[derive(Debug, Clone, Encode, Decode)]
-#[cbor(map)]
-pub struct TakeRequest {
-    /// Which one.
-    #[n(0)]
-    pub connection: u64,
-}
-
-/// Connects to a port on the loopback of the sandbox. Answered with [`crate::Reply`]; the stream then
-/// carries bytes, unframed.
+/// Connects to a port on the loopback of the sandbox. Answered with [`crate::Reply`]; the socket is handed
+/// over beside it.
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]
 pub struct DialRequest {

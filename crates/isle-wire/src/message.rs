@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::file::{
     ListRequest, Listing, PathRequest, ReadRequest, RemoveRequest, Stat, WhichRequest, WriteRequest,
 };
-use crate::gate::{DialRequest, TakeRequest};
+use crate::gate::DialRequest;
 use crate::steps::{InputRequest, StepEnd, StepsRequest};
 use crate::tree::{
     ArchiveRefused, Carried, EditRefused, EditRequest, Edited, ManifestRequest, Matches, MoveRequest,
@@ -115,9 +115,6 @@ pub enum Request {
     /// the place of an earlier one.
     #[n(60)]
     Gate,
-    /// Take a connection that a program opened: see [`TakeRequest`].
-    #[n(61)]
-    Take(#[n(0)] TakeRequest),
     /// Connect to a port of the sandbox: see [`DialRequest`].
     #[n(62)]
     Dial(#[n(0)] DialRequest),
@@ -542,4 +539,7 @@ pub enum Reply {
     /// So many were stopped, or go on.
     #[n(40)]
     Stood(#[n(0)] u64),
+    /// Connected; the socket with this number was handed over beside this: see [`crate::Inbox`].
+    #[n(110)]
+    Connected(#[n(0)] u64),
 }

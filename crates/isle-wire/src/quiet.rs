@@ -13,6 +13,8 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
+use crate::handed::{Inbox, Outbox};
+
 const SEND: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 
 /// See the module.
@@ -21,23 +23,74 @@ pub struct QuietSocket {
     socket: AsyncFd<OwnedFd>,
     /// The same socket, watched for room: from a write that found none to the next one that does.
     room: Option<AsyncFd<OwnedFd>>,
+    beside: Beside,
+}
+
+/// What travels beside the bytes.
+#[derive(Debug)]
+enum Beside {
+    /// Nothing; what comes is thrown away by the kernel.
+    Nothing,
+    /// Sockets to the other side.
+    Out(Outbox),
+    /// Sockets from the other side.
+    In(Inbox),
 }
 
 impl QuietSocket {
     /// Takes a connected socket over.
     pub fn new(stream: UnixStream) -> io::Result<Self> {
+        Self::with(stream, Beside::Nothing)
+    }
+
+    /// Sends what is put into the outbox beside its bytes.
+    pub fn handing(stream: UnixStream, outbox: Outbox) -> io::Result<Self> {
+        Self::with(stream, Beside::Out(outbox))
+    }
+
+    /// Takes sockets that come beside its bytes.
+    pub fn handed(stream: UnixStream) -> io::Result<Self> {
+        Self::with(stream, Beside::In(Inbox::default()))
+    }
+
+    fn with(stream: UnixStream, beside: Beside) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        Ok(Self { socket: watch(stream.into(), Interest::READABLE)?, room: None })
+        Ok(Self { socket: watch(stream.into(), Interest::READABLE)?, room: None, beside })
+    }
+
+    /// Where sockets arrive that come beside its bytes.
+    #[must_use]
+    pub fn inbox(&self) -> Inbox {
+        match &self.beside {
+            Beside::In(inbox) => inbox.clone(),
+            Beside::Nothing | Beside::Out(_) => Inbox::default(),
+        }
+    }
+
+    fn receive(&self, buffer: &mut [u8]) -> rustix::io::Result<usize> {
+        match &self.beside {
+            Beside::In(inbox) => inbox.receive(self.socket.as_fd(), buffer),
+            Beside::Nothing | Beside::Out(_) => {
+                rustix::net::recv(self.socket.as_fd(), buffer, RecvFlags::DONTWAIT).map(|(count, _)| count)
+            }
+        }
+    }
+
+    fn send(&self, parts: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
+        let socket = self.socket.as_fd();
+        match (&self.beside, parts) {
+            (Beside::Out(outbox), _) => outbox.send(socket, parts, SEND),
+            (Beside::Nothing | Beside::In(_), [only]) => rustix::net::send(socket, only, SEND),
+            (Beside::Nothing | Beside::In(_), _) => {
+                rustix::net::sendmsg(socket, parts, &mut SendAncillaryBuffer::default(), SEND)
+            }
+        }
     }
 
     /// Writes without waiting, or waits for room.
-    fn poll_send(
-        &mut self,
-        context: &mut Context<'_>,
-        send: impl Fn(BorrowedFd<'_>) -> rustix::io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
+    fn poll_send(&mut self, context: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         loop {
-            match send(self.socket.as_fd()) {
+            match self.send(parts) {
                 Err(Errno::AGAIN) => {}
                 Err(Errno::INTR) => continue,
                 sent => {
@@ -82,8 +135,8 @@ impl AsyncRead for QuietSocket {
         loop {
             let mut guard = ready!(self.socket.poll_read_ready(context))?;
             let room = buffer.remaining();
-            match rustix::net::recv(self.socket.as_fd(), buffer.initialize_unfilled(), RecvFlags::DONTWAIT) {
-                Ok((count, _)) => {
+            match self.receive(buffer.initialize_unfilled()) {
+                Ok(count) => {
                     // Less than there was room for is all there was; more is told anew.
                     if 0 < count && count < room {
                         guard.clear_ready();
@@ -105,7 +158,7 @@ impl AsyncWrite for QuietSocket {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll_send(context, |socket| rustix::net::send(socket, bytes, SEND))
+        self.poll_send(context, &[IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(
@@ -113,9 +166,7 @@ impl AsyncWrite for QuietSocket {
         context: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_send(context, |socket| {
-            rustix::net::sendmsg(socket, parts, &mut SendAncillaryBuffer::default(), SEND)
-        })
+        self.poll_send(context, parts)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -1,40 +1,37 @@
 //! The network of a sandbox, seen from inside. Programs find a name server and, behind every granted
-//! name, an address of the sandbox's own loopback; what they connect there is handed to the host. The
-//! agent knows no policy: names and connections are decided by the host, one by one, and when the
-//! host's stream ends, so does all of this.
+//! name, an address of the sandbox's own loopback; the sockets of what they connect there are handed to the
+//! host. The agent knows no policy and carries no bytes: names and connections are decided by the host, one
+//! by one, and when the host's stream ends, so does all of this.
 
 mod dial;
 mod dns;
 mod first;
 mod names;
-mod take;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use isle_linux::setup::network::NAME_SERVER;
 use isle_wire::{
-    FrameError, GateAnswer, GateEvent, GateLookup, GateOpened, GatePorts, Stream, read_frame, write_message,
+    FrameError, GateAnswer, GateEvent, GateLookup, GateOpened, GatePorts, Outbox, Stream, read_frame,
+    socket_number, write_message,
 };
-use tokio::net::{TcpStream, UdpSocket};
+use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
 
 use crate::serve::Shared;
 use names::Names;
 
 pub(crate) use dial::dial;
 pub(crate) use first::listen_for_questions;
-pub(crate) use take::take;
 
 const NAME_PORT: u16 = 53;
 /// Questions that wait for the host.
 const MOST_QUESTIONS: usize = 512;
-/// Connections that wait for the host.
-const MOST_WAITING: usize = 1024;
-/// Messages that wait to be sent to the host.
+/// Messages, and the sockets some of them speak of, that wait to be sent to the host.
 const DEPTH: usize = 256;
 
 /// What the streams of the network share.
@@ -47,11 +44,6 @@ pub(crate) struct Network {
 struct State {
     /// Which gate is served: a later one takes the place of an earlier one.
     turn: u64,
-    last_connection: u64,
-    /// Connected, and not yet taken by the host.
-    waiting: HashMap<u64, TcpStream>,
-    /// Taken: how to reset them.
-    taken: HashMap<u64, AbortHandle>,
     /// Where questions arrive while no gate is served.
     idle: Option<first::Idle>,
     /// Daemons that are connected.
@@ -59,29 +51,6 @@ struct State {
 }
 
 impl Network {
-    /// A connection was opened: it waits for the host.
-    fn opened(&self, stream: TcpStream) -> Option<u64> {
-        let mut state = self.state.borrow_mut();
-        if state.waiting.len() >= MOST_WAITING {
-            return None;
-        }
-        state.last_connection += 1;
-        let connection = state.last_connection;
-        state.waiting.insert(connection, stream);
-        Some(connection)
-    }
-
-    /// Resets a connection.
-    fn reset(&self, connection: u64) {
-        let mut state = self.state.borrow_mut();
-        if let Some(stream) = state.waiting.remove(&connection) {
-            take::reset(stream);
-        }
-        if let Some(task) = state.taken.remove(&connection) {
-            task.abort();
-        }
-    }
-
     /// A daemon has connected, or left.
     pub(crate) fn host_came(&self) {
         self.state.borrow_mut().hosts += 1;
@@ -97,24 +66,14 @@ impl Network {
         state.turn
     }
 
-    /// Ends what belongs to a gate, unless a later one is served already. Whether it was the last.
-    fn end(&self, turn: u64) -> bool {
-        let mut state = self.state.borrow_mut();
-        if state.turn != turn {
-            return false;
-        }
-        for (_, stream) in state.waiting.drain() {
-            take::reset(stream);
-        }
-        for (_, task) in state.taken.drain() {
-            task.abort();
-        }
-        true
+    /// Whether no later gate is served.
+    fn is_last(&self, turn: u64) -> bool {
+        self.state.borrow().turn == turn
     }
 }
 
 /// Serves the gate whose stream this is, until it ends.
-pub(crate) async fn gate(mut stream: Stream, agent: Shared) -> Result<(), FrameError> {
+pub(crate) async fn gate(mut stream: Stream, agent: Shared, outbox: Outbox) -> Result<(), FrameError> {
     let turn = agent.network.begin();
     let idle = agent.network.state.borrow_mut().idle.take();
     let socket = match idle {
@@ -130,22 +89,20 @@ pub(crate) async fn gate(mut stream: Stream, agent: Shared) -> Result<(), FrameE
     let (events, outgoing) = mpsc::channel(DEPTH);
     let (from_host, to_host) = tokio::io::split(stream);
     let serving = Serving {
-        agent: agent.clone(),
         socket,
-        names: RefCell::new(Names::new(agent.clone(), events.clone())),
+        names: RefCell::new(Names::new(events.clone())),
         questions: RefCell::default(),
         events,
     };
     // Whichever ends first ends them all.
     let ended = tokio::select! {
-        ended = tell(to_host, outgoing) => ended,
+        ended = tell(to_host, outgoing, outbox) => ended,
         ended = serving.hear(from_host) => ended,
         () = serving.answer() => Ok(()),
     };
-    let was_last = agent.network.end(turn);
     // The address is free again for whoever is next.
     drop(serving);
-    if was_last {
+    if agent.network.is_last(turn) {
         listen_for_questions(agent);
     }
     ended
@@ -164,12 +121,19 @@ async fn bind_names() -> std::io::Result<UdpSocket> {
     Err(last.unwrap_or_else(|| std::io::ErrorKind::AddrInUse.into()))
 }
 
+/// Something to tell the host, and the socket it speaks of.
+type Told = (GateEvent, Option<OwnedFd>);
+
 /// Sends the host what there is to tell.
 async fn tell(
     mut to_host: tokio::io::WriteHalf<Stream>,
-    mut outgoing: mpsc::Receiver<GateEvent>,
+    mut outgoing: mpsc::Receiver<Told>,
+    outbox: Outbox,
 ) -> Result<(), FrameError> {
-    while let Some(event) = outgoing.recv().await {
+    while let Some((event, socket)) = outgoing.recv().await {
+        if let Some(socket) = socket {
+            outbox.put(socket);
+        }
         write_message(&mut to_host, &event).await?;
     }
     Ok(())
@@ -179,33 +143,28 @@ async fn tell(
 type Waiting = (dns::Question, SocketAddr);
 
 struct Serving {
-    agent: Shared,
     socket: Rc<UdpSocket>,
     names: RefCell<Names>,
     questions: RefCell<HashMap<u64, Waiting>>,
-    events: mpsc::Sender<GateEvent>,
+    events: mpsc::Sender<Told>,
 }
 
 impl Serving {
     /// Hears the host until it leaves.
     async fn hear(&self, mut from_host: tokio::io::ReadHalf<Stream>) -> Result<(), FrameError> {
         while let Some(frame) = read_frame(&mut from_host).await? {
-            match frame.decode::<GateAnswer>()? {
-                GateAnswer::Ports(GatePorts { question, ports }) => {
-                    let waiting = self.questions.borrow_mut().remove(&question);
-                    if let Some((question, from)) = waiting {
-                        let answer = if ports.is_empty() {
-                            dns::Answer::Unknown
-                        } else {
-                            self.names
-                                .borrow_mut()
-                                .serve(&question.name, &ports)
-                                .map_or(dns::Answer::Failure, dns::Answer::Address)
-                        };
-                        self.socket.send_to(&question.answered(answer), from).await.ok();
-                    }
-                }
-                GateAnswer::Reset(connection) => self.agent.network.reset(connection),
+            let GateAnswer::Ports(GatePorts { question, ports }) = frame.decode()?;
+            let waiting = self.questions.borrow_mut().remove(&question);
+            if let Some((question, from)) = waiting {
+                let answer = if ports.is_empty() {
+                    dns::Answer::Unknown
+                } else {
+                    self.names
+                        .borrow_mut()
+                        .serve(&question.name, &ports)
+                        .map_or(dns::Answer::Failure, dns::Answer::Address)
+                };
+                self.socket.send_to(&question.answered(answer), from).await.ok();
             }
         }
         Ok(())
@@ -236,7 +195,7 @@ impl Serving {
             number += 1;
             let lookup = GateLookup { question: number, name: question.name.clone() };
             self.questions.borrow_mut().insert(number, (question, from));
-            if self.events.send(GateEvent::Lookup(lookup)).await.is_err() {
+            if self.events.send((GateEvent::Lookup(lookup), None)).await.is_err() {
                 return;
             }
         }
@@ -244,15 +203,8 @@ impl Serving {
 }
 
 /// Tells the host of a connection; `None` when nobody hears.
-async fn announce(
-    agent: &Shared,
-    events: &mpsc::Sender<GateEvent>,
-    stream: TcpStream,
-    host: &str,
-    port: u16,
-) -> Option<()> {
-    // One more than can wait is turned away by being dropped.
-    let Some(connection) = agent.network.opened(stream) else { return Some(()) };
-    let opened = GateOpened { connection, host: host.to_owned(), port };
-    events.send(GateEvent::Opened(opened)).await.ok()
+async fn announce(events: &mpsc::Sender<Told>, socket: OwnedFd, host: &str, port: u16) -> Option<()> {
+    let Ok(number) = socket_number(&socket) else { return Some(()) };
+    let opened = GateOpened { socket: number, host: host.to_owned(), port };
+    events.send((GateEvent::Opened(opened), Some(socket))).await.ok()
 }

@@ -2,15 +2,16 @@
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
 
-use isle_wire::GateEvent;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use tokio::net::TcpListener;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::announce;
-use crate::serve::Shared;
+use super::{Told, announce};
 
 /// Names that have an address at once: a wildcard covers more than anybody needs.
 const MOST_NAMES: usize = 512;
@@ -22,8 +23,7 @@ const BACKLOG: i32 = 128;
 const FIRST: u32 = u32::from_be_bytes([198, 18, 1, 0]);
 
 pub(super) struct Names {
-    agent: Shared,
-    events: mpsc::Sender<GateEvent>,
+    events: mpsc::Sender<Told>,
     known: HashMap<String, Named>,
     /// Dropped with this, and with them the sockets.
     listening: JoinSet<()>,
@@ -35,8 +35,8 @@ struct Named {
 }
 
 impl Names {
-    pub(super) fn new(agent: Shared, events: mpsc::Sender<GateEvent>) -> Self {
-        Self { agent, events, known: HashMap::new(), listening: JoinSet::new() }
+    pub(super) fn new(events: mpsc::Sender<Told>) -> Self {
+        Self { events, known: HashMap::new(), listening: JoinSet::new() }
     }
 
     /// The address of a name, with these ports listening; `None` when there is no room for more, or a
@@ -58,18 +58,17 @@ impl Names {
             // A port that a program of the sandbox holds on every address is its own.
             let Ok(listener) = listen(SocketAddr::from((named.address, port))) else { continue };
             named.ports.push(port);
-            let (agent, events, name) = (self.agent.clone(), self.events.clone(), name.clone());
+            let (events, name) = (self.events.clone(), name.clone());
             self.listening.spawn_local(async move {
                 loop {
-                    match listener.accept().await {
-                        Ok((stream, _)) => {
-                            stream.set_nodelay(true).ok();
-                            if announce(&agent, &events, stream, &name, port).await.is_none() {
+                    match listener.async_io(Interest::READABLE, accept).await {
+                        Ok(socket) => {
+                            if announce(&events, socket, &name, port).await.is_none() {
                                 return;
                             }
                         }
-                        // Out of descriptors: those that end make room.
-                        Err(_) => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
+                        // Out of descriptors: those that are handed over make room.
+                        Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
                     }
                 }
             });
@@ -78,11 +77,20 @@ impl Names {
     }
 }
 
-fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+
+fn listen(address: SocketAddr) -> std::io::Result<AsyncFd<OwnedFd>> {
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, FLAGS, None)?;
     rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
     rustix::net::bind(&socket, &address)?;
     rustix::net::listen(&socket, BACKLOG)?;
-    TcpListener::from_std(std::net::TcpListener::from(socket))
+    // SAFETY: an owned descriptor stays the same and open until it is dropped, which the result does.
+    unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }.map_err(Into::into)
+}
+
+/// A connection, which the program finds reset should nobody take it.
+fn accept(listener: &OwnedFd) -> std::io::Result<OwnedFd> {
+    let socket = rustix::net::accept_with(listener, FLAGS)?;
+    rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
+    Ok(socket)
 }

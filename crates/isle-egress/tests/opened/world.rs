@@ -15,12 +15,12 @@ use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use isle_egress::{Gate, Grant, Name, Outcome, Pattern, Resolver, Roots, Stray, Swap, Swaps, Table};
+use isle_egress::{Gate, Grant, Inside, Name, Outcome, Pattern, Resolver, Roots, Stray, Swap, Swaps, Table};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, pem::PemObject};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -197,8 +197,13 @@ pub fn gate(world: &World, grants: &[String], secrets: &Arc<Secrets>) -> Arc<Gat
 }
 
 /// A program's connection to a name, before any word.
-pub fn connect(gate: &Arc<Gate>, host: &str, port: u16) -> (DuplexStream, JoinHandle<Outcome>) {
-    let (near, mut far) = tokio::io::duplex(1 << 16);
+pub fn connect(gate: &Arc<Gate>, host: &str, port: u16) -> (TcpStream, JoinHandle<Outcome>) {
+    let listener = std::net::TcpListener::bind((LOOPBACK, 0)).unwrap();
+    let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (far, _) = listener.accept().unwrap();
+    near.set_nonblocking(true).unwrap();
+    let near = TcpStream::from_std(near).unwrap();
+    let mut far = Inside::new(far.into()).unwrap();
     let (gate, host) = (Arc::clone(gate), host.to_owned());
     (near, tokio::spawn(async move { gate.serve(&host, port, &mut far).await }))
 }
@@ -210,7 +215,7 @@ pub async fn connect_tls(
     port: u16,
     trusted: &str,
     spoken: &[&str],
-) -> std::io::Result<TlsStream<DuplexStream>> {
+) -> std::io::Result<TlsStream<TcpStream>> {
     let mut store = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(trusted.as_bytes()) {
         store.add(certificate.unwrap()).unwrap();
@@ -226,7 +231,7 @@ pub async fn connect_tls(
 }
 
 /// A connection that believes the gate's authority.
-pub async fn inside(gate: &Arc<Gate>, host: &str, port: u16, spoken: &[&str]) -> TlsStream<DuplexStream> {
+pub async fn inside(gate: &Arc<Gate>, host: &str, port: u16, spoken: &[&str]) -> TlsStream<TcpStream> {
     let trusted = gate.authority().unwrap().pem();
     match connect_tls(gate, host, port, &trusted, spoken).await {
         Ok(stream) => stream,

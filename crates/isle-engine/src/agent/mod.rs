@@ -6,13 +6,15 @@ mod failure;
 mod files;
 mod trees;
 
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use isle_egress::Inside;
 use isle_wire::{
     CODE_GENERATION, ContextAction, ContextEntry, ContextList, ContextRequest, DialRequest, FailureKind,
-    Frame, FrameError, GATE_GENERATION, GENERATION, GuestUser, Hello, InputRequest, JOBS_GENERATION, Mux,
-    OLDEST_GENERATION, PathRequest, Reply, Request, RunEntry, RunList, RunRef, Side, SignalRequest, Stream,
-    TREE_GENERATION, Welcome, WhichRequest, read_frame, write_message,
+    Frame, FrameError, GATE_GENERATION, GENERATION, GuestUser, Hello, Inbox, InputRequest, JOBS_GENERATION,
+    Mux, OLDEST_GENERATION, PathRequest, Reply, Request, RunEntry, RunList, RunRef, Side, SignalRequest,
+    Stream, TREE_GENERATION, Welcome, WhichRequest, read_frame, write_message,
 };
 
 use crate::backend::Link;
@@ -30,6 +32,7 @@ const GREETING: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone)]
 pub(crate) struct AgentClient {
     mux: Mux,
+    handed: Inbox,
     generation: u32,
 }
 
@@ -38,6 +41,7 @@ impl AgentClient {
     /// once, when the connection ends.
     pub(crate) async fn connect(
         link: Box<dyn Link>,
+        handed: Inbox,
         welcome: Option<Welcome>,
         closed: impl FnOnce() + Send + 'static,
     ) -> Result<(Self, Welcome)> {
@@ -46,7 +50,7 @@ impl AgentClient {
             driver.await;
             closed();
         });
-        let mut client = Self { mux, generation: OLDEST_GENERATION };
+        let mut client = Self { mux, handed, generation: OLDEST_GENERATION };
         let welcome = match welcome {
             Some(welcome) => welcome,
             None => client.greet().await?,
@@ -80,11 +84,22 @@ impl AgentClient {
         self.mux.closed().await;
     }
 
+    /// The socket with this number, which the agent has handed over; `None` when it has not, or when this
+    /// process had no room for it.
+    pub(crate) fn handed(&self, number: u64) -> Option<OwnedFd> {
+        self.handed.take(number)
+    }
+
     /// Connects to a port of the sandbox; `None` when nothing listens there.
-    pub(crate) async fn dial(&self, port: u16) -> Result<Option<Stream>> {
-        let mut stream = self.request(&Request::Dial(DialRequest { port })).await?;
-        match answer::<Reply>(&mut stream).await? {
-            Reply::Done => Ok(Some(stream)),
+    pub(crate) async fn dial(&self, port: u16) -> Result<Option<Inside>> {
+        match self.ask(&Request::Dial(DialRequest { port })).await? {
+            Reply::Connected(number) => {
+                let socket = self.handed(number).ok_or_else(|| {
+                    Error::new(Code::LimitReached, "the daemon has no room for another connection")
+                        .next("close some, or raise the number of files the daemon may have open")
+                })?;
+                Inside::new(socket).map(Some).map_err(Error::internal)
+            }
             Reply::Failed(_) => Ok(None),
             other => Err(unexpected(&other)),
         }

@@ -5,8 +5,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use isle_egress::{Denial, Fate, Gate, Name, Outcome};
-use isle_wire::Stream;
+use isle_egress::{Denial, Fate, Gate, Inside, Name, Outcome};
 
 use super::reach::Place;
 use crate::engine::Inner;
@@ -44,7 +43,7 @@ impl Peering {
         gate: &Gate,
         host: &str,
         port: u16,
-        inside: &mut Stream,
+        inside: &mut Inside,
     ) -> Option<Outcome> {
         let name = named(host)?;
         let began = Instant::now();

@@ -139,7 +139,7 @@ impl Drop for Place {
 /// A connection to a program in a sandbox.
 #[derive(Debug)]
 pub struct PortStream {
-    stream: isle_wire::Stream,
+    stream: isle_egress::Inside,
     place: Place,
     _used: InUse,
 }

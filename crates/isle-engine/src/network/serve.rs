@@ -6,12 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use isle_egress::{Denial, Gate, Outcome, Reason};
+use isle_egress::{Denial, Gate, Inside, Outcome, Reason};
 use isle_wire::{
-    FrameError, GateAnswer, GateEvent, GateLookup, GateOpened, GatePorts, Request, Stream, TakeRequest,
-    read_frame, write_message,
+    FrameError, GateAnswer, GateEvent, GateLookup, GateOpened, GatePorts, Request, Stream, read_frame,
+    write_message,
 };
-use tokio::io::AsyncReadExt;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -23,8 +22,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Connections of one sandbox that are being decided or are open; more wait unheard. The gate itself
 /// refuses a little earlier, so that programs hear why.
 const MOST_OPEN: usize = 1280;
-/// How long a stream is held until its reset has been heard.
-const LAST_WORDS: Duration = Duration::from_secs(5);
 const DEPTH: usize = 256;
 /// Different denials that are told of.
 const MOST_TOLD: usize = 256;
@@ -154,16 +151,19 @@ async fn serve(
                 GateEvent::Opened(opened) => {
                     let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
                     while connections.try_join_next().is_some() {}
-                    let (agent, gate, answers) = (agent.clone(), Arc::clone(&gate), answers.clone());
+                    // One that is not there is reset already, or never was.
+                    let Some(socket) = agent.handed(opened.socket) else { continue };
+                    let gate = Arc::clone(&gate);
                     let (told, peering) = (Arc::clone(&told), Arc::clone(&peering));
                     connections.spawn(async move {
+                        let Ok(inside) = Inside::new(socket) else { return };
                         let known = is_peer(&opened.host);
                         let denial =
                             (!known).then(|| gate.connection_denial(&opened.host, opened.port)).flatten();
                         if let Some(asked) = denial.and_then(|denial| (told.asker)(&denial)) {
                             asked.await;
                         }
-                        if let Some(denial) = conduct(agent, &gate, &peering, opened, &answers).await {
+                        if let Some(denial) = conduct(&gate, &peering, &opened, inside).await {
                             told.tell(&denial);
                         }
                         drop(place);
@@ -196,31 +196,14 @@ async fn serve(
 }
 
 /// One connection, from its opening to its end.
-async fn conduct(
-    agent: AgentClient,
-    gate: &Gate,
-    peering: &Peering,
-    opened: GateOpened,
-    answers: &mpsc::Sender<GateAnswer>,
-) -> Option<Denial> {
-    let GateOpened { connection, host, port } = opened;
-    let mut stream = agent.open().await.ok()?;
-    if write_message(&mut stream, &Request::Take(TakeRequest { connection })).await.is_err() {
-        return None;
-    }
-    let outcome = match peering.serve(gate, &host, port, &mut stream).await {
+async fn conduct(gate: &Gate, peering: &Peering, opened: &GateOpened, mut inside: Inside) -> Option<Denial> {
+    let (host, port) = (&opened.host, opened.port);
+    let outcome = match peering.serve(gate, host, port, &mut inside).await {
         Some(outcome) => outcome,
-        None => gate.serve(&host, port, &mut stream).await,
+        None => gate.serve(host, port, &mut inside).await,
     };
-    let denial = match outcome {
-        Outcome::Closed => return None,
+    match outcome {
         Outcome::Denied(denial) => Some(denial),
-        Outcome::Failed(_) => None,
-    };
-    answers.send(GateAnswer::Reset(connection)).await.ok();
-    // Were the stream dropped now, its end might be heard before the word that it is no good one.
-    let mut rest = vec![0; 4096];
-    let hold = async { while stream.read(&mut rest).await.is_ok_and(|count| count > 0) {} };
-    tokio::time::timeout(LAST_WORDS, hold).await.ok();
-    denial
+        Outcome::Closed | Outcome::Failed(_) => None,
+    }
 }

@@ -436,9 +436,9 @@ impl Inner {
         made: Made,
     ) -> Result<()> {
         let (engine, watched) = (Arc::downgrade(self), Arc::downgrade(sandbox));
+        let ended = move || connection_ended(&engine, &watched);
         let (agent, welcome) =
-            AgentClient::connect(created.link, created.welcome, move || connection_ended(&engine, &watched))
-                .await?;
+            AgentClient::connect(created.link, created.handed, created.welcome, ended).await?;
         if made == Made::Now {
             super::refuse_downgrade(&sandbox.spec, &created.containment, &welcome.missing)?;
         }

@@ -156,7 +156,6 @@ impl Place {
             | Request::Pause(_)
             | Request::Control
             | Request::Gate
-            | Request::Take(_)
             | Request::Dial(_) => {
                 panic!("an agent of the first generation does not know this request")
             }

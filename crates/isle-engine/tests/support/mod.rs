@@ -20,6 +20,7 @@ use isle_engine::ops::shapes::RunResult;
 use isle_engine::values::{Address, SandboxId};
 use isle_engine::{CallContext, Door, Engine, EngineConfig};
 use isle_store::Store;
+use isle_wire::Inbox;
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 
@@ -100,6 +101,7 @@ impl Plain {
         place.serve(far);
         Created {
             link: Box::new(near),
+            handed: Inbox::default(),
             containment: containment(),
             welcome: None,
             anchor: json!({ "plain": true }),

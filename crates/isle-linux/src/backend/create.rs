@@ -56,7 +56,8 @@ fn finish(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec, fresh: Fresh) 
     failpoint(Point::NativeHandedOver)?;
     look_after_volume(inner, id, spec);
     let anchor = serde_json::json!({ "backend": "native" });
-    Ok(Created { link: Box::new(fresh.link), containment, welcome: Some(fresh.welcome), anchor })
+    let handed = fresh.link.inbox();
+    Ok(Created { link: Box::new(fresh.link), handed, containment, welcome: Some(fresh.welcome), anchor })
 }
 
 /// A volume that no quota holds is watched.
@@ -184,7 +185,7 @@ async fn make_process(
     let greeted = async {
         failpoint(Point::NativeProcessMade)?;
         let mut link =
-            QuietSocket::new(ours).map_err(|error| failed("open the stream to the agent", error))?;
+            QuietSocket::handed(ours).map_err(|error| failed("open the stream to the agent", error))?;
         let told = tokio::time::timeout(SET_UP, link::read_preamble(&mut link)).await;
         let welcome = told.unwrap_or_else(|_| Err(stuck()))?;
         failpoint(Point::NativeGreeted)?;

@@ -51,7 +51,8 @@ pub(super) async fn reconnect(inner: &Arc<Inner>, id: &SandboxId, spec: &Sandbox
     create::look_after_volume(inner, id, spec);
     let containment = report::of_sandbox(&inner.facts, &inner.cgroups, spec, &welcome);
     let anchor = serde_json::json!({ "backend": "native" });
-    Ok(Found::Alive(Created { link: Box::new(stream), containment, welcome: Some(welcome), anchor }))
+    let handed = stream.inbox();
+    Ok(Found::Alive(Created { link: Box::new(stream), handed, containment, welcome: Some(welcome), anchor }))
 }
 
 /// The first process of a sandbox whose agent answers.

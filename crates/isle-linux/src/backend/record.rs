@@ -186,7 +186,7 @@ impl Records {
     pub(super) async fn connect(&self, id: &SandboxId) -> io::Result<QuietSocket> {
         let (_directory, path) = self.short_socket(id)?;
         let stream = tokio::net::UnixStream::connect(path).await?;
-        QuietSocket::new(stream.into_std()?)
+        QuietSocket::handed(stream.into_std()?)
     }
 
     pub(super) fn remove_socket(&self, id: &SandboxId) -> io::Result<()> {

@@ -87,6 +87,18 @@ impl Server {
         })
     }
 
+    /// Sends without end, after a first byte.
+    pub(crate) fn endless() -> Self {
+        Self::start("127.0.0.1:0", |mut stream, heard| {
+            heard.lock().unwrap().push("a connection".into());
+            let piece = vec![7; 1 << 18];
+            if stream.read_exact(&mut [0]).is_ok() {
+                while stream.write_all(&piece).is_ok() {}
+            }
+            heard.lock().unwrap().push("its end".into());
+        })
+    }
+
     /// Says who it is, to whoever connects.
     pub(crate) fn saying(address: &str, words: &'static str) -> Self {
         // A function has no place to keep words in; the list has.

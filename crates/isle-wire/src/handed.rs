@@ -1,0 +1,244 @@
+//! Sockets that travel beside the bytes of a connection, from the agent to the host and never back: a
+//! socket of the host inside a sandbox could be pointed somewhere else. One message carries at most one;
+//! a number that both sides ask the kernel for says which it is. The host believes nothing: whatever is
+//! not one connected TCP socket is closed.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::FileType;
+use rustix::io::{Errno, FdFlags};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketType, ipproto, sockopt,
+};
+
+/// Sockets that have arrived and that nobody has asked for yet.
+const MOST_UNCLAIMED: usize = 256;
+
+type Queue<T> = Arc<Mutex<VecDeque<T>>>;
+
+fn lock<T>(queue: &Mutex<VecDeque<T>>) -> MutexGuard<'_, VecDeque<T>> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The number of a socket, the same for everybody who holds it.
+pub fn socket_number(socket: impl AsFd) -> io::Result<u64> {
+    Ok(sockopt::socket_cookie(socket)?)
+}
+
+/// What the agent hands to the host: each goes with the next bytes that are sent.
+#[derive(Debug, Clone, Default)]
+pub struct Outbox(Queue<OwnedFd>);
+
+impl Outbox {
+    /// Hands a socket over; bytes that speak of it are to be written afterwards.
+    pub fn put(&self, socket: OwnedFd) {
+        lock(&self.0).push_back(socket);
+    }
+
+    /// Sends bytes, and with them the next socket.
+    pub(crate) fn send(
+        &self,
+        to: BorrowedFd<'_>,
+        parts: &[IoSlice<'_>],
+        flags: SendFlags,
+    ) -> rustix::io::Result<usize> {
+        let mut waiting = lock(&self.0);
+        while let Some(socket) = waiting.pop_front() {
+            // With more of them only a byte goes now, so that none is later than what speaks of it.
+            let first = parts.iter().find(|part| !part.is_empty()).and_then(|part| part.get(..1));
+            let byte = [IoSlice::new(first.unwrap_or_default())];
+            let parts = if waiting.is_empty() { parts } else { &byte };
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut beside = SendAncillaryBuffer::new(&mut space);
+            let sockets = [socket.as_fd()];
+            beside.push(SendAncillaryMessage::ScmRights(&sockets));
+            match rustix::net::sendmsg(to, parts, &mut beside, flags) {
+                Err(error @ (Errno::AGAIN | Errno::INTR)) => {
+                    waiting.push_front(socket);
+                    return Err(error);
+                }
+                // Too many are under way: this one is lost, and the host will not find it.
+                Err(Errno::TOOMANYREFS) => {}
+                sent => return sent,
+            }
+        }
+        drop(waiting);
+        rustix::net::sendmsg(to, parts, &mut SendAncillaryBuffer::default(), flags)
+    }
+}
+
+/// What the host was handed.
+#[derive(Debug, Clone, Default)]
+pub struct Inbox(Queue<(u64, OwnedFd)>);
+
+impl Inbox {
+    /// The socket with this number, if it was handed over: connected, TCP, never blocking by itself.
+    #[must_use]
+    pub fn take(&self, number: u64) -> Option<OwnedFd> {
+        let mut unclaimed = lock(&self.0);
+        let place = unclaimed.iter().position(|(own, _)| *own == number)?;
+        unclaimed.remove(place).map(|(_, socket)| socket)
+    }
+
+    /// Receives bytes, and keeps the socket that came with them.
+    pub(crate) fn receive(&self, from: BorrowedFd<'_>, buffer: &mut [u8]) -> rustix::io::Result<usize> {
+        // The kernel rounds up: there is room for a second one, which is seen and refused. More are none.
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let message = rustix::net::recvmsg(from, &mut [IoSliceMut::new(buffer)], &mut beside, flags)?;
+        let mut came = Vec::new();
+        for message in beside.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                came.extend(descriptors);
+            }
+        }
+        let whole = !message.flags.contains(ReturnFlags::CTRUNC);
+        if let (Some(descriptor), true, true) = (came.pop(), came.is_empty(), whole)
+            && let Some(checked) = check(descriptor)
+        {
+            let mut unclaimed = lock(&self.0);
+            if unclaimed.len() < MOST_UNCLAIMED {
+                unclaimed.push_back(checked);
+            }
+        }
+        Ok(message.bytes)
+    }
+}
+
+/// A descriptor with its number, if it is a connected TCP socket.
+fn check(descriptor: OwnedFd) -> Option<(u64, OwnedFd)> {
+    let mode = rustix::fs::fstat(&descriptor).ok()?.st_mode;
+    let family = sockopt::socket_domain(&descriptor).ok()?;
+    let fits = FileType::from_raw_mode(mode) == FileType::Socket
+        && [AddressFamily::INET, AddressFamily::INET6].contains(&family)
+        && sockopt::socket_type(&descriptor).ok()? == SocketType::STREAM
+        && sockopt::socket_protocol(&descriptor).ok()? == Some(ipproto::TCP)
+        && !sockopt::socket_acceptconn(&descriptor).ok()?
+        && rustix::net::getpeername(&descriptor).ok()?.is_some();
+    if !fits {
+        return None;
+    }
+    rustix::io::fcntl_setfd(&descriptor, FdFlags::CLOEXEC).ok()?;
+    rustix::io::ioctl_fionbio(&descriptor, true).ok()?;
+    Some((socket_number(&descriptor).ok()?, descriptor))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    const NONE: SendFlags = SendFlags::empty();
+
+    fn connected() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (near, listener.accept().unwrap().0)
+    }
+
+    /// Sends descriptors in one message, as a hostile agent may; gives what the host keeps of them.
+    fn sent(descriptors: &[BorrowedFd<'_>]) -> Vec<(u64, OwnedFd)> {
+        let (agent, host) = UnixStream::pair().unwrap();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            assert!(beside.push(SendAncillaryMessage::ScmRights(descriptors)));
+        }
+        rustix::net::sendmsg(&agent, &[IoSlice::new(b"abc")], &mut beside, NONE).unwrap();
+        let (inbox, mut bytes) = (Inbox::default(), [0; 8]);
+        assert_eq!(inbox.receive(host.as_fd(), &mut bytes).unwrap(), 3);
+        assert_eq!(&bytes[..3], b"abc");
+        lock(&inbox.0).drain(..).collect()
+    }
+
+    #[test]
+    fn one_connected_tcp_socket_is_taken_and_made_to_never_block() {
+        let (mut near, far) = connected();
+        let mut kept = sent(&[far.as_fd()]);
+        let (number, socket) = kept.pop().unwrap();
+        assert!(kept.is_empty());
+        assert_eq!(number, socket_number(&far).unwrap());
+        assert!(rustix::io::fcntl_getfd(&socket).unwrap().contains(FdFlags::CLOEXEC));
+        assert!(rustix::fs::fcntl_getfl(&socket).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
+        drop((far, socket));
+        assert_eq!(near.read(&mut [0]).unwrap(), 0, "nobody else has it");
+    }
+
+    #[test]
+    fn whatever_is_not_one_connected_tcp_socket_is_closed() {
+        let (pipe, writer) = rustix::pipe::pipe().unwrap();
+        let (unix, _other) = UnixStream::pair().unwrap();
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
+        datagrams.connect("127.0.0.1:9").unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let flags = rustix::net::SocketFlags::CLOEXEC;
+        let unconnected =
+            rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
+        let (near, far) = connected();
+        for (what, descriptors) in [
+            ("none", vec![]),
+            ("a pipe", vec![writer.as_fd()]),
+            ("a file", vec![file.as_fd()]),
+            ("a Unix socket", vec![unix.as_fd()]),
+            ("a UDP socket", vec![datagrams.as_fd()]),
+            ("a listener", vec![listener.as_fd()]),
+            ("one without another end", vec![unconnected.as_fd()]),
+            ("two", vec![near.as_fd(), far.as_fd()]),
+            ("many", vec![far.as_fd(); 8]),
+        ] {
+            assert!(sent(&descriptors).is_empty(), "{what}");
+        }
+        // Nothing of it is kept anywhere: without its writers a pipe ends.
+        drop(writer);
+        assert_eq!(std::fs::File::from(pipe).read(&mut [0]).unwrap(), 0);
+    }
+
+    #[test]
+    fn sockets_nobody_asks_for_are_bounded() {
+        let (agent, host) = UnixStream::pair().unwrap();
+        let (outbox, inbox) = (Outbox::default(), Inbox::default());
+        let (_near, far) = connected();
+        for _ in 0..MOST_UNCLAIMED + 5 {
+            outbox.put(far.try_clone().unwrap().into());
+            assert_eq!(outbox.send(agent.as_fd(), &[IoSlice::new(b"x")], NONE).unwrap(), 1);
+            assert_eq!(inbox.receive(host.as_fd(), &mut [0; 8]).unwrap(), 1);
+        }
+        assert_eq!(lock(&inbox.0).len(), MOST_UNCLAIMED);
+    }
+
+    #[test]
+    fn each_socket_arrives_no_later_than_the_bytes_that_speak_of_it() {
+        let (agent, host) = UnixStream::pair().unwrap();
+        let (outbox, inbox) = (Outbox::default(), Inbox::default());
+        let pairs: Vec<_> = (0..5).map(|_| connected()).collect();
+        let numbers: Vec<u64> = pairs.iter().map(|(_, far)| socket_number(far).unwrap()).collect();
+        for (_, far) in &pairs {
+            outbox.put(far.try_clone().unwrap().into());
+        }
+        let (text, mut sent) = (b"the bytes that speak of all five", 0);
+        while sent < text.len() {
+            let parts = [IoSlice::new(&[]), IoSlice::new(&text[sent..])];
+            sent += outbox.send(agent.as_fd(), &parts, NONE).unwrap();
+        }
+        let (mut heard, mut buffer) = (Vec::new(), [0; 64]);
+        while heard.len() < text.len() {
+            let count = inbox.receive(host.as_fd(), &mut buffer).unwrap();
+            heard.extend_from_slice(&buffer[..count]);
+        }
+        assert_eq!(heard, text);
+        for number in numbers {
+            assert!(inbox.take(number).is_some());
+            assert!(inbox.take(number).is_none(), "only once");
+        }
+    }
+}
