@@ -164,12 +164,14 @@ enum Next {
     Write,
     /// Nothing any more.
     Nothing,
+    /// There are bytes that only somebody who copies gets past.
+    Odd,
 }
 
 impl Load {
     fn carry(&mut self) -> Result<Ended, Stopped> {
         let mut in_vain = 0;
-        // Bytes out of band are told of and cannot be had here; who copies passes over them.
+        // Before a byte out of band there seems to be nothing to read, although it is told that there is.
         while in_vain < 3 {
             if self.cut.load(Ordering::Acquire) {
                 return Err(gone());
@@ -181,6 +183,9 @@ impl Load {
             if (sent, received) == (Next::Nothing, Next::Nothing) {
                 return Ok(Ended::Both);
             }
+            if sent == Next::Odd || received == Next::Odd {
+                break;
+            }
             in_vain = if self.progress() == before { in_vain + 1 } else { 0 };
             if sent == Next::More || received == Next::More {
                 continue;
@@ -190,7 +195,7 @@ impl Load {
                 .filter_map(|(next, from, to)| match next {
                     Next::Read => Some(PollFd::from_borrowed_fd(*from, PollFlags::IN)),
                     Next::Write => Some(PollFd::from_borrowed_fd(*to, PollFlags::OUT)),
-                    Next::More | Next::Nothing => None,
+                    Next::More | Next::Nothing | Next::Odd => None,
                 })
                 .collect();
             match rustix::event::poll(&mut waiting, Some(&QUIET)) {
@@ -238,6 +243,8 @@ fn step(
             return Ok(Next::Nothing);
         } else {
             match pipe.fill(from, way, tally) {
+                // A byte out of band may be before the end.
+                Ok(0) if !has_ended(from) => return Ok(Next::Odd),
                 Ok(0) => {
                     match way.direction {
                         Direction::Sent => rustix::net::shutdown(to, rustix::net::Shutdown::Write)
@@ -259,6 +266,12 @@ fn step(
         }
     }
     Ok(Next::More)
+}
+
+/// Whether nothing is left to be read.
+fn has_ended(from: BorrowedFd<'_>) -> bool {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    !matches!(rustix::net::recv(from, &mut [0], flags), Ok((1.., _)))
 }
 
 fn splice(from: BorrowedFd<'_>, to: BorrowedFd<'_>, most: usize) -> rustix::io::Result<usize> {
