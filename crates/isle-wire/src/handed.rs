@@ -85,8 +85,14 @@ impl Inbox {
         unclaimed.remove(place).map(|(_, socket)| socket)
     }
 
-    /// Receives bytes, and keeps the socket that came with them.
-    pub(crate) fn receive(&self, from: BorrowedFd<'_>, buffer: &mut [u8]) -> rustix::io::Result<usize> {
+    /// Receives bytes, and keeps the socket that came with them. Says how many, and whether that was all
+    /// there was: what carries something beside it is read alone.
+    pub(crate) fn receive(
+        &self,
+        from: BorrowedFd<'_>,
+        buffer: &mut [u8],
+    ) -> rustix::io::Result<(usize, bool)> {
+        let room = buffer.len();
         // The kernel rounds up: there is room for a second one, which is seen and refused. More are none.
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut beside = RecvAncillaryBuffer::new(&mut space);
@@ -99,6 +105,7 @@ impl Inbox {
             }
         }
         let whole = !message.flags.contains(ReturnFlags::CTRUNC);
+        let was_all = whole && came.is_empty() && message.bytes < room;
         if let (Some(descriptor), true, true) = (came.pop(), came.is_empty(), whole)
             && let Some(checked) = check(descriptor)
         {
@@ -107,7 +114,7 @@ impl Inbox {
                 unclaimed.push_back(checked);
             }
         }
-        Ok(message.bytes)
+        Ok((message.bytes, was_all))
     }
 }
 
@@ -155,7 +162,7 @@ mod tests {
         }
         rustix::net::sendmsg(&agent, &[IoSlice::new(b"abc")], &mut beside, NONE).unwrap();
         let (inbox, mut bytes) = (Inbox::default(), [0; 8]);
-        assert_eq!(inbox.receive(host.as_fd(), &mut bytes).unwrap(), 3);
+        assert_eq!(inbox.receive(host.as_fd(), &mut bytes).unwrap().0, 3);
         assert_eq!(&bytes[..3], b"abc");
         lock(&inbox.0).drain(..).collect()
     }
@@ -211,7 +218,7 @@ mod tests {
         for _ in 0..MOST_UNCLAIMED + 5 {
             outbox.put(far.try_clone().unwrap().into());
             assert_eq!(outbox.send(agent.as_fd(), &[IoSlice::new(b"x")], NONE).unwrap(), 1);
-            assert_eq!(inbox.receive(host.as_fd(), &mut [0; 8]).unwrap(), 1);
+            assert_eq!(inbox.receive(host.as_fd(), &mut [0; 8]).unwrap().0, 1);
         }
         assert_eq!(lock(&inbox.0).len(), MOST_UNCLAIMED);
     }
@@ -232,7 +239,7 @@ mod tests {
         }
         let (mut heard, mut buffer) = (Vec::new(), [0; 64]);
         while heard.len() < text.len() {
-            let count = inbox.receive(host.as_fd(), &mut buffer).unwrap();
+            let (count, _) = inbox.receive(host.as_fd(), &mut buffer).unwrap();
             heard.extend_from_slice(&buffer[..count]);
         }
         assert_eq!(heard, text);

@@ -67,11 +67,14 @@ impl QuietSocket {
         }
     }
 
-    fn receive(&self, buffer: &mut [u8]) -> rustix::io::Result<usize> {
+    /// Receives bytes; says how many, and whether that was all there was.
+    fn receive(&self, buffer: &mut [u8]) -> rustix::io::Result<(usize, bool)> {
+        let room = buffer.len();
         match &self.beside {
             Beside::In(inbox) => inbox.receive(self.socket.as_fd(), buffer),
             Beside::Nothing | Beside::Out(_) => {
-                rustix::net::recv(self.socket.as_fd(), buffer, RecvFlags::DONTWAIT).map(|(count, _)| count)
+                let (count, _) = rustix::net::recv(self.socket.as_fd(), buffer, RecvFlags::DONTWAIT)?;
+                Ok((count, count < room))
             }
         }
     }
@@ -134,11 +137,10 @@ impl AsyncRead for QuietSocket {
     ) -> Poll<io::Result<()>> {
         loop {
             let mut guard = ready!(self.socket.poll_read_ready(context))?;
-            let room = buffer.remaining();
             match self.receive(buffer.initialize_unfilled()) {
-                Ok(count) => {
-                    // Less than there was room for is all there was; more is told anew.
-                    if 0 < count && count < room {
+                Ok((count, was_all)) => {
+                    // More is told anew.
+                    if 0 < count && was_all {
                         guard.clear_ready();
                     }
                     buffer.advance(count);
@@ -273,5 +275,25 @@ mod tests {
         drop(reader);
         assert_eq!(writer.write(b"x").await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
         assert_eq!(writer.read(&mut received).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn bytes_behind_those_that_carry_a_socket_are_read_without_another_word() {
+        use std::net::{TcpListener, TcpStream};
+
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let number = crate::socket_number(&socket).unwrap();
+        let ((agent, host), outbox) = (UnixStream::pair().unwrap(), Outbox::default());
+        let mut agent = QuietSocket::handing(agent, outbox.clone()).unwrap();
+        let mut host = QuietSocket::handed(host).unwrap();
+        outbox.put(socket.into());
+        agent.write_all(b"with it").await.unwrap();
+        agent.write_all(b", behind it").await.unwrap();
+        let mut heard = [0; 18];
+        let reading = tokio::time::timeout(std::time::Duration::from_secs(20), host.read_exact(&mut heard));
+        reading.await.expect("nobody says a third time that there is something").unwrap();
+        assert_eq!(&heard, b"with it, behind it");
+        assert!(host.inbox().take(number).is_some());
     }
 }
