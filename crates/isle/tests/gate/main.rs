@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
 mod clients;
+mod clients_opened;
 mod faults;
 mod floods;
 #[path = "../harness/mod.rs"]
