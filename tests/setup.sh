@@ -20,11 +20,13 @@ need e2fsprogs test -x /usr/sbin/mkfs.ext4 -o -x /sbin/mkfs.ext4
 need python3 command -v python3
 need python3-venv python3 -c 'import ensurepip'
 need python3-matplotlib /usr/bin/python3 -c 'import matplotlib'
-need python3-requests python3 -c 'import requests'
 need nodejs command -v node
 need npm command -v npm
 need curl command -v curl
 need git command -v git
+need wget command -v wget
+need golang-go command -v go
+need default-jdk-headless command -v javac
 need openssl command -v openssl
 need openssh-client command -v ssh-keygen
 need openssh-server test -x /usr/sbin/sshd

@@ -18,13 +18,13 @@ use crate::scratch::Scratch;
 
 /// How a daemon is set up.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Setup {
+pub(crate) struct Setup<'s> {
     /// Fresh sandboxes kept ready.
     pub(crate) pool_size: Option<usize>,
     /// Whether the sandbox `default` is there from the start.
     pub(crate) default_sandbox: bool,
     /// Its file of settings, in place of the user's.
-    pub(crate) config: &'static str,
+    pub(crate) config: &'s str,
 }
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     /// Starts one and returns when its socket answers.
-    pub(crate) fn start(isle: &Path, setup: Setup) -> Result<Self> {
+    pub(crate) fn start(isle: &Path, setup: Setup<'_>) -> Result<Self> {
         let directory = Arc::new(Scratch::new("isle-bench-")?);
         for name in ["state", "run", "home"] {
             fs::DirBuilder::new().mode(0o700).create(directory.path().join(name))?;
@@ -47,7 +47,7 @@ impl Daemon {
     }
 
     /// The same on what another one left.
-    pub(crate) fn start_in(isle: &Path, setup: Setup, directory: Arc<Scratch>) -> Result<Self> {
+    pub(crate) fn start_in(isle: &Path, setup: Setup<'_>, directory: Arc<Scratch>) -> Result<Self> {
         let root = directory.path();
         fs::write(root.join("config.toml"), setup.config)?;
         let socket = root.join("run/bench.sock");

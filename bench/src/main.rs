@@ -2,6 +2,7 @@
 //! one run, and says which of the promised ratios hold.
 
 mod arms;
+mod asking;
 mod daemon;
 mod error;
 mod http;
@@ -14,6 +15,7 @@ mod scratch;
 mod sections;
 mod spawn;
 mod statistics;
+mod tls;
 
 use std::io;
 use std::path::PathBuf;
@@ -55,7 +57,7 @@ enum Section {
     Tenants,
     /// Pausing and resuming many processes; looking for sandboxes whose time is up.
     Lifecycle,
-    /// Bulk data and connections through the gate beside a proxy and a user-space network.
+    /// Bulk data, connections and opened TLS through the gate, beside proxies and a user-space network.
     Network,
 }
 
@@ -83,6 +85,11 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
+    // A copy of this program inside a sandbox, or beside a proxy, is a client.
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if words.first().is_some_and(|word| word == asking::WORD) {
+        return asking::main(&words[1..]);
+    }
     let arguments = Arguments::parse();
     match run(&arguments) {
         Ok(report) if arguments.check && report.misses() > 0 => ExitCode::FAILURE,

@@ -3,6 +3,7 @@
 
 pub(crate) mod bubblewrap;
 pub(crate) mod docker;
+pub(crate) mod mitmproxy;
 pub(crate) mod oci;
 pub(crate) mod podman;
 pub(crate) mod rootfs;

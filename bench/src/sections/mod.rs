@@ -6,6 +6,7 @@ mod files;
 mod latency;
 mod lifecycle;
 mod network;
+mod opened;
 mod output;
 mod tenants;
 mod throughput;

@@ -1,5 +1,5 @@
 //! The gate: bulk data and new connections through it, beside a plain proxy and a user-space network;
-//! a thousand connections at once; what a sandbox with a network costs.
+//! a thousand connections at once; what a sandbox with a network costs. Opened TLS is next door.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -24,7 +24,7 @@ use crate::processes;
 use crate::report::{Report, Row, Target};
 use crate::statistics::Samples;
 
-const SECTION: &str = "network";
+pub(super) const SECTION: &str = "network";
 const CONFIG: &str = "[network_hosts]\n\"bench.test\" = \"127.0.0.1\"\n";
 const SANDBOXES: usize = 50;
 const EACH: usize = 20;
@@ -227,7 +227,8 @@ impl Bench {
         self.connections(&ways, port, report)?;
         drop(ways);
         self.thousand(&daemon, port, &crowd, report)?;
-        daemon.stop()
+        daemon.stop()?;
+        self.opened(report)
     }
 
     /// A sandbox that was granted something and has used it.

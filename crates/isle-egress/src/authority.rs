@@ -17,6 +17,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use zeroize::Zeroizing;
 
 use crate::host::Name;
+use crate::stores::{COMMON_NAME, ORGANISATION, looked_up_as};
 
 /// How long the certificate of a host is good for.
 const LEAF_LIFE: Duration = Duration::from_secs(48 * 3600);
@@ -26,6 +27,10 @@ const LEAF_USE: Duration = Duration::from_secs(24 * 3600);
 const OWN_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Clocks of programs that pretend another time may be behind.
 const BEFORE: Duration = Duration::from_secs(24 * 3600);
+/// The first part of its name; the second tells the sandboxes apart.
+const ORGANISATION_NAME: &str = "Isle";
+/// Letters of a label.
+const LABEL: usize = 16;
 /// Hosts whose certificates are kept.
 const MOST_LEAVES: usize = 512;
 
@@ -117,6 +122,9 @@ impl Authority {
         let key = Zeroizing::new(STANDARD.decode(word()?).map_err(|_| AuthorityError::Kept)?);
         let certificate = STANDARD.decode(word()?).map_err(|_| AuthorityError::Kept)?;
         let label = word()?;
+        if label.len() != LABEL {
+            return Err(AuthorityError::Kept);
+        }
         let key = PrivatePkcs8KeyDer::from(key.as_slice());
         let key = KeyPair::from_pkcs8_der_and_sign_algo(&key, &PKCS_ECDSA_P256_SHA256)?;
         Self::new(label, key, CertificateDer::from(certificate))
@@ -140,6 +148,12 @@ impl Authority {
         }
         text.push_str("-----END CERTIFICATE-----\n");
         text
+    }
+
+    /// The name of a file in which OpenSSL looks for its certificate, where it is given a directory.
+    #[must_use]
+    pub fn file_name(&self) -> String {
+        looked_up_as(&[(ORGANISATION, ORGANISATION_NAME), (COMMON_NAME, &common_name(&self.label))])
     }
 
     /// How to answer for a host.
@@ -190,7 +204,7 @@ impl Authority {
 
 /// Tells authorities of different sandboxes apart: two of one name would be taken for each other.
 fn label() -> Result<String, AuthorityError> {
-    Ok(random::<8>()?.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(random::<{ LABEL / 2 }>()?.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 fn random<const COUNT: usize>() -> Result<[u8; COUNT], AuthorityError> {
@@ -200,11 +214,15 @@ fn random<const COUNT: usize>() -> Result<[u8; COUNT], AuthorityError> {
     Ok(bytes)
 }
 
+fn common_name(label: &str) -> String {
+    format!("{ORGANISATION_NAME} sandbox {label}")
+}
+
 fn own_params(label: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::OrganizationName, "Isle");
-    params.distinguished_name.push(DnType::CommonName, format!("Isle sandbox {label}"));
+    params.distinguished_name.push(DnType::OrganizationName, ORGANISATION_NAME);
+    params.distinguished_name.push(DnType::CommonName, common_name(label));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params

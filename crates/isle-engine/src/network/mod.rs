@@ -182,8 +182,8 @@ pub(crate) struct SandboxNetwork {
     stored: Mutex<Vec<StoredGrant>>,
     /// The authority of the gate, as it is stored.
     authority: Mutex<Option<String>>,
-    /// Whether programs inside believe it; held while that is being seen to.
-    trusted: tokio::sync::Mutex<bool>,
+    /// What programs inside are told once they believe it; held while that is being seen to.
+    trusted: tokio::sync::Mutex<Option<Vec<(String, String)>>>,
     /// What went to its ports through the HTTP door.
     pub(crate) proxied: Proxied,
     /// What went to its ports from others of its family.
@@ -215,7 +215,7 @@ impl SandboxNetwork {
             sources: Mutex::default(),
             stored: Mutex::new(stored),
             authority: Mutex::new(authority),
-            trusted: tokio::sync::Mutex::new(false),
+            trusted: tokio::sync::Mutex::default(),
             proxied: Proxied::default(),
             peers: Arc::default(),
             patience: Arc::new(Semaphore::new(MOST_HELD)),

@@ -1,30 +1,47 @@
 //! Where a gate opens encryption, the programs inside have to believe it: the authority it answers in the
-//! name of is put beside those the image knows, in that sandbox only, and the usual variables say where.
+//! name of is put beside those the image knows, in that sandbox only. The system's own stores get it, which
+//! most programs use, and the variables of those that bring stores of their own say where it is.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::TryStreamExt;
-use isle_egress::{Authority, Gate};
+use isle_egress::{Authority, Gate, java_store, java_store_with};
 use isle_fail::Point;
 use isle_wire::GuestUser;
 
 use crate::agent::{AgentClient, FileToWrite};
-use crate::backend::{Lifetime, Tier};
+use crate::backend::Lifetime;
 use crate::engine::Inner;
 use crate::error::{Code, Error, Result};
 use crate::sandbox::Sandbox;
 use crate::values::GuestPath;
 
-/// Where images keep the authorities they know.
+/// Where images keep the authorities they know, all in one file. Some are links to others.
 const BUNDLES: &[&str] = &[
     "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ca-certificates/extracted/tls-ca-bundle.pem",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 ];
-/// No bundle is longer.
-const LONGEST_BUNDLE: u64 = 8 * 1024 * 1024;
+/// None is longer.
+const LONGEST_STORE: u64 = 8 * 1024 * 1024;
+/// Where OpenSSL looks for an authority by its name.
+const BY_NAME: &str = "/etc/ssl/certs";
+/// The same for Java, which has a format of its own.
+const JAVA_STORES: &[&str] =
+    &["/etc/ssl/certs/java/cacerts", "/etc/pki/ca-trust/extracted/java/cacerts", "/etc/pki/java/cacerts"];
+
+/// Files that are the sandbox's own, so that no change of the system's takes the authority out of them:
+/// the one authority, and all of them.
+const OWN: &str = "/etc/isle/ca.pem";
+const OWN_BUNDLE: &str = "/etc/isle/ca-bundle.pem";
+/// Where a file is made that is then put in its place.
+const MOVING: &str = "/etc/isle/ca-new";
+/// All of them for a Java whose own store cannot be written.
+const OWN_JAVA_STORE: &str = "/etc/isle/ca-bundle.jks";
 
 /// Variables that name all authorities in one file, and whose they are: OpenSSL, Go and Rust; curl; Python
 /// requests; pip; git; cargo; AWS; gRPC; httplib2; Google Cloud; Nix; Perl.
@@ -45,32 +62,15 @@ const WHOLE: &[&str] = &[
 /// Variables that name authorities beside the known ones: Node and Deno.
 const EXTRA: &[&str] = &["NODE_EXTRA_CA_CERTS", "DENO_CERT"];
 
-/// Where the files are, and whose.
-struct Places {
-    user: GuestUser,
-    bundle: &'static str,
-    own: &'static str,
-}
+/// Variables as programs are given them.
+type Variables = Vec<(String, String)>;
 
-impl Places {
-    fn of(tier: Tier) -> Self {
-        match tier {
-            Tier::Process => Self {
-                user: GuestUser::Sandbox,
-                bundle: "/home/sandbox/.config/isle/ca-bundle.pem",
-                own: "/home/sandbox/.config/isle/ca.pem",
-            },
-            Tier::Container => {
-                Self { user: GuestUser::Root, bundle: "/etc/isle/ca-bundle.pem", own: "/etc/isle/ca.pem" }
-            }
-        }
-    }
-
-    fn variables(&self) -> Vec<(String, String)> {
-        let whole = WHOLE.iter().map(|name| ((*name).to_owned(), self.bundle.to_owned()));
-        let extra = EXTRA.iter().map(|name| ((*name).to_owned(), self.own.to_owned()));
-        whole.chain(extra).collect()
-    }
+/// What every program is told.
+fn variables() -> Variables {
+    let named = |names: &[&str], file: &str| -> Variables {
+        names.iter().map(|name| ((*name).to_owned(), file.to_owned())).collect()
+    };
+    [named(WHOLE, OWN_BUNDLE), named(EXTRA, OWN)].concat()
 }
 
 impl Inner {
@@ -92,26 +92,25 @@ impl Inner {
 
     /// Sees to it that programs of a sandbox believe its gate where that opens encryption. Gives the
     /// variables that tell them how; none where nothing is opened.
-    pub(crate) async fn trust(&self, sandbox: &Sandbox) -> Result<Vec<(String, String)>> {
+    pub(crate) async fn trust(&self, sandbox: &Sandbox) -> Result<Variables> {
         let Some(gate) = sandbox.network.gate().filter(|gate| gate.opens_tls()) else {
             return Ok(Vec::new());
         };
-        let places = Places::of(sandbox.spec.tier);
-        let mut trusted = sandbox.network.trusted.lock().await;
-        if !*trusted {
-            let authority = gate.authority().map_err(Error::internal)?;
-            self.record_authority(sandbox, &authority)?;
-            place(sandbox.agent()?, &places, &authority.pem()).await.map_err(|error| {
-                Error::new(
-                    Code::SandboxFailed,
-                    format!("the sandbox's certificate authority cannot be placed in it: {}", error.message),
-                )
-                .next("make room in the sandbox, or `isle reset` it; /workspace stays")
-            })?;
-            isle_fail::pass(Point::AuthorityPlaced);
-            *trusted = true;
+        let mut told = sandbox.network.trusted.lock().await;
+        if let Some(variables) = &*told {
+            return Ok(variables.clone());
         }
-        Ok(places.variables())
+        let authority = gate.authority().map_err(Error::internal)?;
+        self.record_authority(sandbox, &authority)?;
+        let variables = place(sandbox.agent()?, &authority).await.map_err(|error| {
+            Error::new(
+                Code::SandboxFailed,
+                format!("the sandbox's certificate authority cannot be placed in it: {}", error.message),
+            )
+            .next("make room in the sandbox, or `isle reset` it; /workspace stays")
+        })?;
+        isle_fail::pass(Point::AuthorityPlaced);
+        Ok(told.insert(variables).clone())
     }
 
     /// On record before anybody believes it, so that a later daemon answers in the same name.
@@ -134,32 +133,78 @@ impl Inner {
     }
 }
 
-/// Puts the authority into the sandbox: alone, and behind those the image knows.
-async fn place(agent: &AgentClient, places: &Places, own: &str) -> Result<()> {
-    let mut bundle = image_bundle(agent).await?;
-    if !bundle.ends_with('\n') && !bundle.is_empty() {
-        bundle.push('\n');
+/// Puts the authority into the sandbox: alone, behind those the image knows, and where its programs look.
+/// Gives what they are told.
+async fn place(agent: &AgentClient, authority: &Authority) -> Result<Variables> {
+    let own = authority.pem();
+    let mut bundles: Vec<(&str, String)> = Vec::new();
+    for (path, contents) in read_existing(agent, BUNDLES).await? {
+        bundles.push((path, with(String::from_utf8_lossy(&contents).into_owned(), &own)));
     }
-    if !bundle.contains(own) {
-        bundle.push_str(own);
+    if bundles.is_empty() {
+        bundles.push((BUNDLES[0], own.clone()));
     }
-    let file = |path: &str, text: &str| -> Result<FileToWrite> {
-        let contents = Bytes::copy_from_slice(text.as_bytes());
-        Ok(FileToWrite::whole(path.parse()?, Some(0o644), false, contents))
-    };
-    let files = vec![file(places.bundle, &bundle)?, file(places.own, own)?];
-    agent.write_files(places.user, files).await.map(drop)
+    let whole = bundles[0].1.clone();
+    let files = vec![file(OWN_BUNDLE, whole.clone())?, file(OWN, own.clone())?];
+    agent.write_files(GuestUser::Root, files).await?;
+
+    let mut variables = variables();
+    let mut system: Vec<(String, Bytes)> =
+        bundles.into_iter().map(|(path, text)| (path.to_owned(), text.into())).collect();
+    system.push((format!("{BY_NAME}/{}", authority.file_name()), own.clone().into()));
+    let java_stores = read_existing(agent, JAVA_STORES).await?;
+    if java_stores.is_empty() && agent.which(&["java"]).await?.is_some() {
+        system.push((OWN_JAVA_STORE.to_owned(), java_store(&whole).into()));
+        let option = format!("-Djavax.net.ssl.trustStore={OWN_JAVA_STORE}");
+        variables.push(("JAVA_TOOL_OPTIONS".to_owned(), option));
+    }
+    for (path, contents) in java_stores {
+        let store = java_store_with(&contents, &own).unwrap_or_else(|| java_store(&whole));
+        system.push((path.to_owned(), store.into()));
+    }
+    for (path, contents) in system {
+        // Where root of the sandbox has put something else, it stays; programs then still have what the
+        // variables say.
+        if let Err(error) = put(agent, &path, contents).await {
+            tracing::debug!(path, error = error.message, "a store of the image stays as it is");
+        }
+    }
+    Ok(variables)
 }
 
-/// The authorities the image knows.
-async fn image_bundle(agent: &AgentClient) -> Result<String> {
-    for &path in BUNDLES {
-        let guest: GuestPath = path.parse()?;
-        let Ok((_, body)) = agent.read_file(&guest, GuestUser::Root, 0, Some(LONGEST_BUNDLE)).await else {
-            continue;
-        };
-        let parts: Vec<Bytes> = body.try_collect().await?;
-        return Ok(String::from_utf8_lossy(&parts.concat()).into_owned());
+/// Puts a file in the place of one of the image's, at once. Nobody inside may write to that one, but its
+/// directory is the sandbox's own.
+async fn put(agent: &AgentClient, path: &str, contents: Bytes) -> Result<()> {
+    agent.write_files(GuestUser::Root, vec![file(MOVING, contents)?]).await?;
+    agent.relocate(&MOVING.parse()?, &path.parse()?, GuestUser::Root, true).await
+}
+
+/// A bundle with the authority behind those that are in it.
+fn with(mut bundle: String, own: &str) -> String {
+    if !bundle.contains(own) {
+        if !bundle.ends_with('\n') && !bundle.is_empty() {
+            bundle.push('\n');
+        }
+        bundle.push_str(own);
     }
-    Ok(String::new())
+    bundle
+}
+
+fn file(path: &str, contents: impl Into<Bytes>) -> Result<FileToWrite> {
+    Ok(FileToWrite::whole(path.parse()?, Some(0o644), false, contents.into()))
+}
+
+/// What is in those of some files that are there.
+async fn read_existing(agent: &AgentClient, paths: &[&'static str]) -> Result<Vec<(&'static str, Vec<u8>)>> {
+    let mut found = Vec::new();
+    for &path in paths {
+        let guest: GuestPath = path.parse()?;
+        let Ok((stat, body)) = agent.read_file(&guest, GuestUser::Root, 0, None).await else { continue };
+        if stat.size > LONGEST_STORE {
+            continue;
+        }
+        let parts: Vec<Bytes> = body.try_collect().await?;
+        found.push((path, parts.concat()));
+    }
+    Ok(found)
 }

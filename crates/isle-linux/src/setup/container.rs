@@ -31,6 +31,7 @@ pub struct Recipe {
     /// For sandboxes whose memory is counted by looking.
     countable: Vec<Instruction>,
     covers: Vec<root::Cover>,
+    stores: Vec<&'static str>,
 }
 
 impl Recipe {
@@ -41,6 +42,7 @@ impl Recipe {
             filter: seccomp::compile(Policy::Container),
             countable: seccomp::compile_countable(Policy::Container),
             covers: root::covers(),
+            stores: root::stores(),
         }
     }
 }
@@ -79,7 +81,7 @@ pub fn enter(request: &MakeRequest, go: OwnedFd, network: network::State, recipe
     if network == network::State::New {
         network::set_up()?;
     }
-    root::build(request, &recipe.covers)?;
+    root::build(request, &recipe.covers, &recipe.stores)?;
     std::env::set_current_dir(berth::NEW_ROOT).doing(|| "enter the new root".into())?;
     pivot_into_current_directory().doing(|| "make it the root".into())?;
     set_host_name()?;

@@ -6,6 +6,7 @@ use std::ffi::{CStr, CString};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use super::container::{new_session, open_kill_order, set_limits, wait_for_parent};
 use super::landlock::{Rights, Ruleset};
@@ -99,7 +100,8 @@ fn rules(directories: &Directories, audience: Audience) -> io::Result<Ruleset> {
     for name in template::system_directories() {
         rules.allow(&c_string(format!("/{name}"))?, Rights::READ)?;
     }
-    for name in template::FROM_HOST.iter().chain(LOOKED_UP) {
+    let looked_up = LOOKED_UP.iter().map(|name| (*name).to_owned());
+    for name in template::from_host(Path::new("/etc")).into_iter().chain(looked_up) {
         allow_existing(&mut rules, &c_string(format!("/etc/{name}"))?)?;
     }
     for path in DEVICES {

@@ -31,6 +31,22 @@ const MASKED: &[&str] = &[
     "timer_list",
 ];
 
+/// Directories in which systems keep the authorities they believe. They are the sandbox's own, so that one
+/// can be added to them; what is in them is the template's.
+const STORES: &[&str] = &[
+    "etc/ssl",
+    "etc/ssl/certs",
+    "etc/ssl/certs/java",
+    "etc/pki",
+    "etc/pki/ca-trust",
+    "etc/pki/ca-trust/extracted",
+    "etc/pki/ca-trust/extracted/java",
+    "etc/pki/ca-trust/extracted/pem",
+    "etc/pki/java",
+    "etc/pki/tls",
+    "etc/pki/tls/certs",
+];
+
 /// Where caches are shown that outlive the writable layer.
 const USER_CACHE: &str = "home/sandbox/.cache";
 const SYSTEM_CACHE: &str = "var/cache";
@@ -53,12 +69,19 @@ pub(super) fn covers() -> Vec<Cover> {
     MASKED.iter().filter_map(cover).collect()
 }
 
+/// Those of the directories of authorities that the template has.
+pub(super) fn stores() -> Vec<&'static str> {
+    let template = Path::new(berth::TEMPLATE);
+    let is_there = |name: &&str| fs::symlink_metadata(template.join(name)).is_ok_and(|meta| meta.is_dir());
+    STORES.iter().copied().filter(is_there).collect()
+}
+
 /// Builds the root at [`berth::NEW_ROOT`]. Runs as root of the sandbox's user namespace.
-pub(super) fn build(request: &MakeRequest, covers: &[Cover]) -> Step<()> {
+pub(super) fn build(request: &MakeRequest, covers: &[Cover], stores: &[&str]) -> Step<()> {
     let root = Path::new(berth::NEW_ROOT);
     let (layer, work) = writable_layer(request)?;
     let in_memory = matches!(request.volume, Volume::Memory);
-    populate(&layer, in_memory).doing(|| "fill the writable layer".into())?;
+    populate(&layer, in_memory, stores).doing(|| "fill the writable layer".into())?;
     if request.control {
         make_control(&layer).doing(|| "make the place of the control socket".into())?;
     }
@@ -123,7 +146,7 @@ fn remove_other_layers(layers: &Path, own: &str) {
 }
 
 /// What the layer must hold because it belongs to the sandbox's own users.
-fn populate(layer: &Path, own_workspace: bool) -> io::Result<()> {
+fn populate(layer: &Path, own_workspace: bool, stores: &[&str]) -> io::Result<()> {
     let make = |name: &str, mode: u32, owner: u32| -> io::Result<()> {
         let path = layer.join(name);
         match fs::DirBuilder::new().mode(mode).create(&path) {
@@ -138,6 +161,9 @@ fn populate(layer: &Path, own_workspace: bool) -> io::Result<()> {
         if owner != 0 { chown(&path, Some(owner), Some(owner)) } else { Ok(()) }
     };
     make("etc", 0o755, 0)?;
+    for name in stores {
+        make(name, 0o755, 0)?;
+    }
     make("home", 0o755, 0)?;
     make(SANDBOX_HOME.trim_start_matches('/'), 0o755, SANDBOX_ID)?;
     make("root", 0o700, 0)?;

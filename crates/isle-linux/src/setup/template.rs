@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// Copied from the host's `/etc` when they exist: what the dynamic loader, TLS, terminals, time
 /// zones, fonts and language runtimes look up.
-pub(super) const FROM_HOST: &[&str] = &[
+const FROM_HOST: &[&str] = &[
     "alternatives",
     "bash_completion.d",
     "bash.bashrc",
@@ -22,7 +22,6 @@ pub(super) const FROM_HOST: &[&str] = &[
     "gai.conf",
     "host.conf",
     "inputrc",
-    "java-17-openjdk/security",
     "ld.so.cache",
     "ld.so.conf",
     "ld.so.conf.d",
@@ -37,12 +36,12 @@ pub(super) const FROM_HOST: &[&str] = &[
     "networks",
     "os-release",
     "perl",
+    "pki/ca-trust/extracted",
+    "pki/java",
     "pki/tls/certs",
     "profile",
     "profile.d",
     "protocols",
-    "python3",
-    "python3.11",
     "rpc",
     "screenrc",
     "services",
@@ -56,6 +55,17 @@ pub(super) const FROM_HOST: &[&str] = &[
     "wgetrc",
     "xattr.conf",
 ];
+
+/// The same for those that have a version in their names, which begin so.
+const VERSIONED: &[&str] = &["java-", "python3"];
+
+/// Names of what is shown of the directory `etc` of the host.
+pub(super) fn from_host(etc: &Path) -> Vec<String> {
+    let entries = fs::read_dir(etc).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let versioned = names.filter(|name| VERSIONED.iter().any(|begin| name.starts_with(begin)));
+    FROM_HOST.iter().map(|name| (*name).to_owned()).chain(versioned).collect()
+}
 
 /// Files every sandbox gets afresh, so that guest root may change them.
 pub const OWN_ETC: &[(&str, &str)] = &[
@@ -137,12 +147,15 @@ pub fn build(host: &Path, target: &Path) -> io::Result<()> {
         }
     }
     let etc = target.join("etc");
-    for name in FROM_HOST {
-        let destination = etc.join(name);
+    for name in from_host(&host.join("etc")) {
+        let (source, destination) = (host.join("etc").join(&name), etc.join(&name));
+        if fs::symlink_metadata(&source).is_err() {
+            continue;
+        }
         if let Some(parent) = destination.parent() {
             make(parent, 0o755)?;
         }
-        copy_readable(&host.join("etc").join(name), &destination, 4)?;
+        copy_readable(&source, &destination, 4)?;
     }
     symlink("/proc/mounts", etc.join("mtab"))?;
     Ok(())

@@ -120,25 +120,45 @@ fn out_of_a_process_sandbox_gets_exactly_what_its_report_names() {
     table::check(&column("process"), &results);
 }
 
+/// What is granted where a gate is to stand.
+const GRANTED: &[&str] = &["granted.test:443", "*.wide.test:22,80,443"];
+const LOOK: &str = "getent hosts granted.test a.wide.test | grep -c ^198.18.";
+
 /// A gate stands in such a sandbox: names are answered, ports listen, a stream leads to the daemon.
 #[test]
 fn nothing_gets_out_of_a_container_that_was_granted_something() {
     let range = Range::new();
     let daemon = range.daemon();
+    let report = range.create(&daemon, "report", "container");
+    let mut flags = vec!["--tier=container".to_owned()];
+    flags.extend(GRANTED.iter().map(|host| format!("--allow={host}")));
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let look = [&["run"][..], &flags, &["--", "sh", "-c", LOOK]].concat();
+    assert_eq!(daemon.succeeds(&look), "2\n", "the gate stands");
+    let results = range.one_shot(&daemon, &flags);
+    assert_complete(&results, &[]);
+    let escaped = with(&results, Verdict::Escaped);
+    assert!(escaped.is_empty(), "{:#?}", seen(&results, &escaped));
+    // The disk of a one-shot is limited for everybody.
+    assert_exact(&results, &report, &["disk_limit"]);
+    table::check(&column("container with a grant"), &results);
+}
+
+/// Nor does root of such a sandbox, who may try more of what has to do with networks.
+#[test]
+fn the_root_of_a_container_that_was_granted_something_does_not_get_out() {
+    let range = Range::new();
+    let daemon = range.daemon();
     let report = range.create(&daemon, "box", "container");
-    let hosts = serde_json::json!({ "hosts": ["granted.test:443", "*.wide.test:22,80,443"] });
-    daemon.post("/v1/sandboxes/box/grants", hosts);
-    let look = "getent hosts granted.test a.wide.test | grep -c ^198.18.";
-    assert_eq!(daemon.shell("box", look), "2\n", "the gate stands");
+    daemon.post("/v1/sandboxes/box/grants", serde_json::json!({ "hosts": GRANTED }));
+    assert_eq!(daemon.shell("box", LOOK), "2\n", "the gate stands");
     let of_the_network: Vec<&str> = isle_probe::attacks()
         .map(|attack| attack.name)
         .filter(|name| name.starts_with("net.") || name.starts_with("ns.") || name.starts_with("surf."))
         .collect();
     let only = format!("--only={}", of_the_network.join(","));
-    for flags in [&[][..], &["--user=root"]] {
-        let results = range.named(&daemon, "box", flags, std::slice::from_ref(&only));
-        assert_eq!(results.len(), of_the_network.len());
-        assert!(with(&results, Verdict::NotTestable).is_empty(), "{results:#?}");
-        assert_exact(&results, &report, &["disk_limit"]);
-    }
+    let results = range.named(&daemon, "box", &["--user=root"], &[only]);
+    assert_eq!(results.len(), of_the_network.len());
+    assert!(with(&results, Verdict::NotTestable).is_empty(), "{results:#?}");
+    assert_exact(&results, &report, &["disk_limit"]);
 }

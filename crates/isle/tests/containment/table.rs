@@ -17,6 +17,8 @@ const COLUMNS: &[&str] = &[
     "docker",
     "container, root",
     "container, user",
+    "container with a grant, root",
+    "container with a grant, user",
     "process, root",
     "process, user",
 ];
@@ -42,12 +44,15 @@ fn read(page: &str) -> (String, Cells) {
         .lines()
         .find_map(|line| line.strip_prefix(KERNEL))
         .map_or_else(String::new, |rest| rest.trim_end_matches('.').to_owned());
-    let rows = inside.lines().filter(|line| line.starts_with("| `"));
-    let cells = rows.map(|row| {
-        let parts: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-        let marks =
-            COLUMNS.iter().zip(&parts[2..]).map(|(column, cell)| ((*column).to_owned(), (*cell).to_owned()));
-        (parts[0].trim_matches('`').to_owned(), marks.collect())
+    let parts = |line: &str| -> Vec<String> {
+        line.trim_matches('|').split('|').map(|part| part.trim().to_owned()).collect()
+    };
+    // By what stands above them: the page may have been made when there were other columns.
+    let header = inside.lines().find(|line| line.starts_with("| attack |")).map(parts).unwrap_or_default();
+    let cells = inside.lines().filter(|line| line.starts_with("| `")).map(|row| {
+        let row = parts(row);
+        let marks = header.iter().zip(&row).skip(2).map(|(column, cell)| (column.clone(), cell.clone()));
+        (row[0].trim_matches('`').to_owned(), marks.collect())
     });
     (kernel, cells.collect())
 }

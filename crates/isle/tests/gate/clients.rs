@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::harness::{TestDaemon, finish, until};
 use crate::servers::{Serving, allow, free_port, has, start};
 
-fn sh(directory: &Path, script: &str) {
+pub(crate) fn sh(directory: &Path, script: &str) {
     let done = finish(Command::new("sh").args(["-ec", script]).current_dir(directory));
     assert!(done.status.success(), "{script}: {done:?}");
 }

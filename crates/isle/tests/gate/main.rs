@@ -6,6 +6,7 @@
 
 mod bulk;
 mod clients;
+mod clients_opened;
 mod faults;
 mod floods;
 #[path = "../harness/mod.rs"]
