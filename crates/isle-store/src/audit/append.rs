@@ -65,13 +65,12 @@ pub(crate) fn append(
 pub(super) fn save_head(connection: &Connection, key: &Key, head: &Head) -> Result<(), StoreError> {
     let taint = head.taint.as_ref().map(serde_json::to_string).transpose()?;
     let code = key.seal(head.seq, &head.hash, taint.as_deref());
-    connection
-        .prepare_cached(
-            "INSERT INTO audit_head (only, seq, hash, taint, mac) VALUES (1, ?1, ?2, ?3, ?4)
-             ON CONFLICT (only) DO UPDATE SET seq = excluded.seq, hash = excluded.hash,
-                 taint = excluded.taint, mac = excluded.mac",
-        )?
-        .execute(params![place(head.seq), head.hash, taint, code])?;
+    let values = params![place(head.seq), head.hash, taint, code];
+    let change = "UPDATE audit_head SET seq = ?1, hash = ?2, taint = ?3, mac = ?4 WHERE only = 1";
+    if connection.prepare_cached(change)?.execute(values)? == 0 {
+        let first = "INSERT INTO audit_head (only, seq, hash, taint, mac) VALUES (1, ?1, ?2, ?3, ?4)";
+        connection.execute(first, values)?;
+    }
     Ok(())
 }
 
