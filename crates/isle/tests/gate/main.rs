@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
+mod asking;
 mod clients;
 mod faults;
 mod floods;
@@ -11,6 +12,8 @@ mod floods;
 #[expect(dead_code, unused_imports, reason = "shared with the other end-to-end tests, which use the rest")]
 mod harness;
 mod hosts;
+mod opened;
 mod rebinding;
 mod servers;
+mod vault;
 mod words;
