@@ -18,7 +18,9 @@ pub type Answered = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Whoever makes a question of a denial. What is returned is to be waited for: somebody is being asked.
 #[derive(Clone)]
-pub struct Asker(Arc<dyn Fn(&Denial) -> Option<Answered> + Send + Sync>);
+pub struct Asker(Arc<Ask>);
+
+type Ask = dyn Fn(&Denial) -> Option<Answered> + Send + Sync;
 
 impl fmt::Debug for Asker {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

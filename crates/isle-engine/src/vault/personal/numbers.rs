@@ -123,7 +123,7 @@ fn luhn(digits: &[u8]) -> bool {
             }
         })
         .sum();
-    sum % 10 == 0
+    sum.is_multiple_of(10)
 }
 
 /// How long the numbers of accounts are, by country.
@@ -143,8 +143,8 @@ pub(super) fn iban(text: &Text<'_>, start: usize) -> Look<usize> {
         let count = number.len();
         match text.get(at)? {
             Some(b' ') if count == 4 && text.bytes[at - 1] != b' ' => grouped = true,
-            Some(b' ') if grouped && count % 4 == 0 && text.bytes[at - 1] != b' ' => {}
-            Some(_) if grouped && count > 0 && count % 4 == 0 && text.bytes[at - 1] != b' ' => {
+            Some(b' ') if grouped && count.is_multiple_of(4) && text.bytes[at - 1] != b' ' => {}
+            Some(_) if grouped && count > 0 && count.is_multiple_of(4) && text.bytes[at - 1] != b' ' => {
                 return Ok(None);
             }
             Some(byte)
