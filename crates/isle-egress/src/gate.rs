@@ -12,6 +12,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::account::{Count, Fate, Net, Tally};
+use crate::ask::{Asker, permit};
 use crate::authority::{Authority, AuthorityError};
 use crate::denial::{Denial, Reason};
 use crate::dial::{Dialed, Undialed, dial};
@@ -22,7 +23,7 @@ use crate::inside::Inside;
 use crate::meter::Meter;
 use crate::open;
 use crate::outside::Outside;
-use crate::policy::{Granted, Policy};
+use crate::policy::{Granted, Policy, RequestLine};
 use crate::relay::{Moved, Stopped, relay};
 use crate::resolve::{Resolver, Turns};
 use crate::roots::Roots;
@@ -64,7 +65,7 @@ pub struct Gate {
     swaps: Option<Arc<dyn Swaps>>,
     authority: OnceLock<Arc<Authority>>,
     totals: Arc<Totals>,
-    state: Arc<Mutex<State>>,
+    pub(crate) state: Arc<Mutex<State>>,
     changed: watch::Sender<()>,
 }
 
@@ -77,9 +78,16 @@ pub(crate) struct State {
     net: Net,
     /// Wakes whoever waits for requests that were denied.
     denied: Arc<Notify>,
+    /// Whom requests that are denied are put to.
+    pub(crate) asker: Option<Asker>,
 }
 
 impl State {
+    /// A grant is gone, and what was counted of it.
+    pub(crate) fn forget(&mut self, id: GrantId) {
+        self.tallies.remove(&id);
+    }
+
     /// Writes down that a request inside a connection was denied.
     pub(crate) fn note_request(&mut self, denial: &Denial, took: Duration) {
         self.net.add(denial.target.clone(), None, took, Fate::Denied(denial.clone()));
@@ -309,7 +317,14 @@ impl Gate {
             checked = check_first_words(target, granted.protocol, inside) => checked,
             () = self.ended(target, granted, false, &addresses) => Err(Refused::silent(Denial::of(target, Reason::Revoked))),
         };
-        let first = match checked.and_then(|first| self.check_request(target, first)) {
+        let asked = match checked {
+            Ok(first) => tokio::select! {
+                checked = self.check_request(target, granted.id, first) => checked,
+                () = self.ended(target, granted, false, &addresses) => Err(Refused { denial: Denial::of(target, Reason::Revoked), in_http: true }),
+            },
+            Err(refused) => Err(refused),
+        };
+        let first = match asked {
             Ok(first) => first,
             Err(Refused { denial, in_http }) => {
                 let last_word = in_http.then(|| denial.http_response());
@@ -380,6 +395,7 @@ impl Gate {
             state: Arc::clone(&self.state),
             roots: Arc::clone(&self.roots),
             meter: Arc::clone(&meter),
+            by: granted.id,
         };
         let open = tally.opened();
         // Boxed: most connections are not opened and need no room for it.
@@ -410,11 +426,11 @@ impl Gate {
 
     /// Holds a request that is not encrypted to what is granted of its host. Secrets do not go that way:
     /// a placeholder in it is told of, and stays one.
-    fn check_request(&self, target: &Target, first: First) -> Result<First, Refused> {
+    async fn check_request(&self, target: &Target, by: GrantId, first: First) -> Result<First, Refused> {
         if let Some(Asked { method, path, head }) = &first.asked {
-            let decided =
-                self.state().policy.decide_request(target, Protocol::Http, method, path, Instant::now());
-            decided.map_err(|denial| Refused { denial, in_http: true })?;
+            let request = RequestLine { target, protocol: Protocol::Http, method, path };
+            let permitted = permit(&self.state, request, by).await;
+            permitted.map_err(|denial| Refused { denial, in_http: true })?;
             if let Some(swaps) = &self.swaps {
                 let current = swaps.current();
                 for swap in placeholders_in(&first.words[..*head], &current) {
@@ -489,7 +505,7 @@ impl Drop for Seat<'_> {
         state.open -= 1;
         state.policy.disconnected(self.1);
         if !state.policy.held().iter().any(|held| held.id == self.1) {
-            state.tallies.remove(&self.1);
+            state.forget(self.1);
         }
     }
 }

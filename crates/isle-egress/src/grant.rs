@@ -157,6 +157,8 @@ pub struct Limits {
     pub lifetime: Option<Duration>,
     /// Connections over the life of the grant. The last of them may go on longer than that life.
     pub connections: Option<u64>,
+    /// Requests over the life of the grant, where each is looked at.
+    pub requests: Option<u64>,
 }
 
 /// The number of a grant within its policy.

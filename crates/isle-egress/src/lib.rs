@@ -4,6 +4,7 @@
 
 mod account;
 mod address;
+mod ask;
 mod authority;
 mod body;
 mod bulk;
@@ -33,6 +34,7 @@ mod totals;
 pub use crate::http::{Head, HeadError, HeadResult, check_head};
 pub use account::{Count, Entry, Fate, Net};
 pub use address::{Class, classify};
+pub use ask::{Answered, Asker};
 pub use authority::{Authority, AuthorityError};
 pub use body::Body;
 pub use denial::{Denial, Reason};

@@ -26,6 +26,7 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::account::Fate;
+use crate::ask::permit;
 use crate::authority::{Authority, Spoken};
 use crate::denial::{Denial, Reason};
 use crate::gate::{Outcome, locked};
@@ -33,6 +34,7 @@ use crate::grant::Protocol;
 use crate::host::{Host, Name};
 use crate::http::is_target;
 use crate::outside::{Connected, Outside, Unreached};
+use crate::policy::RequestLine;
 use crate::swap::{self, Swaps, tell_strays};
 
 /// How long a program may take to agree on encryption.
@@ -199,13 +201,9 @@ impl Conversation {
         let (mut parts, body) = request.into_parts();
         self.check_host(&parts)?;
         let target = &self.outside.target;
-        locked(&self.outside.state).policy.decide_request(
-            target,
-            Protocol::Tls,
-            parts.method.as_str(),
-            parts.uri.path(),
-            Instant::now(),
-        )?;
+        let (method, path) = (parts.method.as_str(), parts.uri.path());
+        let request = RequestLine { target, protocol: Protocol::Tls, method, path };
+        permit(&self.outside.state, request, self.outside.by).await?;
         if let Some(swaps) = &self.swaps {
             let swapped = swap::swap(&mut parts, &target.host, &swaps.current()).map_err(|error| {
                 Unreached::Failed(format!("the request to {target} was not sent: {error}"))

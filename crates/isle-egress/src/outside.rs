@@ -20,6 +20,7 @@ use crate::authority::Spoken;
 use crate::denial::{Denial, Reason};
 use crate::dial::{Dialed, Undialed, dial};
 use crate::gate::State;
+use crate::grant::GrantId;
 use crate::host::{Host, Target};
 use crate::meter::{Meter, Metered};
 use crate::resolve::{Resolver, Turns};
@@ -50,6 +51,8 @@ pub(crate) struct Outside {
     pub(crate) state: Arc<Mutex<State>>,
     pub(crate) roots: Arc<Roots>,
     pub(crate) meter: Arc<Meter>,
+    /// The grant that allowed the connection.
+    pub(crate) by: GrantId,
 }
 
 /// A connection that takes requests. Dropping it ends it.
@@ -135,9 +138,13 @@ fn certificate_problem(problem: &rustls::CertificateError) -> String {
              `network_ca_files` in its configuration adds authorities"
                 .into()
         }
-        CertificateError::Expired => "it has expired".into(),
-        CertificateError::NotValidYet => "it is not valid yet".into(),
-        CertificateError::NotValidForName => "it is for another name".into(),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "it has expired".into(),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "it is not valid yet".into()
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "it is for another name".into()
+        }
         CertificateError::BadSignature => "its signature does not hold".into(),
         CertificateError::Revoked => "it was revoked".into(),
         other => other.to_string(),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use tokio::time::Instant;
 
 use crate::denial::{Denial, Reason};
-use crate::grant::{Grant, GrantId, Pattern, Protocol};
+use crate::grant::{Grant, GrantId, Limits, Pattern, Protocol};
 use crate::host::{Host, Name, Target};
 
 /// A grant in force.
@@ -21,13 +21,26 @@ pub(crate) struct Held {
     connected: u64,
     /// Of those, open now.
     open: u64,
+    /// Requests it allowed, where those are limited.
+    requested: u64,
 }
 
 impl Held {
-    /// Whether it has no connection left to allow. Those that are open go on.
+    /// Whether it has nothing left to allow. What it allowed goes on.
     fn is_spent(&self) -> bool {
-        self.grant.limits.connections.is_some_and(|most| self.connected >= most)
+        let Limits { connections, requests, .. } = self.grant.limits;
+        connections.is_some_and(|most| self.connected >= most)
+            || requests.is_some_and(|most| self.requested >= most)
     }
+}
+
+/// A request, as far as grants speak of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RequestLine<'r> {
+    pub(crate) target: &'r Target,
+    pub(crate) protocol: Protocol,
+    pub(crate) method: &'r str,
+    pub(crate) path: &'r str,
 }
 
 /// The grants of a sandbox.
@@ -55,7 +68,7 @@ impl Held {
 impl Policy {
     pub(crate) fn add(&mut self, id: GrantId, grant: Grant, now: Instant) {
         let until = grant.limits.lifetime.and_then(|lifetime| now.checked_add(lifetime));
-        self.held.push(Held { id, grant, until, exhausted: false, connected: 0, open: 0 });
+        self.held.push(Held { id, grant, until, exhausted: false, connected: 0, open: 0, requested: 0 });
     }
 
     pub(crate) fn remove(&mut self, id: GrantId) -> bool {
@@ -148,37 +161,69 @@ impl Policy {
         })
     }
 
-    /// Whether a request may be made of a target.
+    /// By which grant a request may be made, on a connection that was allowed by another. One that allows
+    /// any number is taken before one that does not.
     pub(crate) fn decide_request(
         &self,
-        target: &Target,
-        protocol: Protocol,
-        method: &str,
-        path: &str,
+        request: RequestLine<'_>,
+        by: Option<GrantId>,
         now: Instant,
-    ) -> Result<(), Denial> {
-        let mut closest = None;
+    ) -> Result<GrantId, Denial> {
+        let RequestLine { target, protocol, method, path } = request;
+        let (mut closest, mut counted) = (None, None);
         for held in self.in_force(now).filter(|held| held.grant.pattern.covers(&target.host)) {
             let spoken = held.grant.ports.contains(&target.port)
                 && [protocol, Protocol::Tcp].contains(&held.grant.protocol_on(target.port));
             if !spoken || held.exhausted {
                 continue;
             }
-            if held.grant.requests.allow(method, path) {
-                return Ok(());
+            // A grant of one connection speaks of no other.
+            let elsewhere = held.grant.limits.connections.is_some() && by != Some(held.id);
+            let limit = held.grant.limits.requests;
+            if !elsewhere && held.grant.requests.allow(method, path) {
+                match limit {
+                    None => return Ok(held.id),
+                    Some(most) if held.requested < most => {
+                        counted.get_or_insert(held.id);
+                    }
+                    Some(_) => {}
+                }
             }
             closest.get_or_insert(held);
         }
-        let Some(held) = closest else { return self.decide(target, now).map(drop) };
+        if let Some(id) = counted {
+            return Ok(id);
+        }
+        let Some(held) = closest else { return self.decide(target, now).map(|granted| granted.id) };
         let denial = Denial::of(target, Reason::RequestNotGranted).rule(&held.grant);
         let denial = denial.detail(format!("{method} {path}"));
         let scheme = if protocol == Protocol::Http { "http" } else { "https" };
-        let wanted = Grant::parse(&format!("{scheme}://{target}{path} {method}"));
-        // A star that was asked for would be granted as one.
+        let wanted = Grant::parse(&format!("{scheme}://{target}{path} {method}")).ok();
+        // Only what would grant this request and no other: a star that was asked for would be more, a
+        // method in small letters less.
+        let wanted = wanted.filter(|wanted| wanted.requests.single() == Some((method, path)));
         Err(match wanted {
-            Ok(wanted) if !path.contains('*') => denial.wanted(wanted),
-            Ok(_) | Err(_) => denial,
+            Some(wanted) => denial.wanted(wanted),
+            None => denial,
         })
+    }
+
+    /// A request is made by a grant. Says whether the grant went with it.
+    pub(crate) fn requested(&mut self, id: GrantId) -> bool {
+        let mut spent = false;
+        for held in self.held.iter_mut().filter(|held| held.id == id && held.grant.limits.requests.is_some())
+        {
+            held.requested += 1;
+            if held.is_spent() {
+                // What it allowed was meant whole.
+                held.until = None;
+                spent = held.open == 0;
+            }
+        }
+        if spent {
+            self.remove(id);
+        }
+        spent
     }
 
     /// Whether requests to some host have to be looked at inside TLS.
@@ -276,18 +321,22 @@ mod tests {
         ]);
         let ask = |target: &str, protocol, method, path| {
             let target = Target::parse(target, None).unwrap();
-            policy.decide_request(&target, protocol, method, path, Instant::now())
+            let line = RequestLine { target: &target, protocol, method, path };
+            policy.decide_request(line, None, Instant::now())
         };
         let tls = Protocol::Tls;
-        assert_eq!(ask("api.example:443", tls, "GET", "/v1/a"), Ok(()));
-        assert_eq!(ask("api.example:443", tls, "POST", "/v2/a"), Ok(()));
-        assert_eq!(ask("api.example:80", Protocol::Http, "PUT", "/a"), Ok(()));
-        assert_eq!(ask("wide.example:443", tls, "DELETE", "/v9/a"), Ok(()));
+        assert_eq!(ask("api.example:443", tls, "GET", "/v1/a"), Ok(0));
+        assert_eq!(ask("api.example:443", tls, "POST", "/v2/a"), Ok(1));
+        assert_eq!(ask("api.example:80", Protocol::Http, "PUT", "/a"), Ok(2));
+        assert_eq!(ask("wide.example:443", tls, "DELETE", "/v9/a"), Ok(4));
         let denial = ask("api.example:443", tls, "POST", "/v1/a").unwrap_err();
         assert_eq!(denial.reason, Reason::RequestNotGranted);
         assert_eq!(denial.rule.as_deref(), Some("https://api.example/v1/* GET"));
         assert_eq!(denial.wanted.as_deref(), Some("https://api.example/v1/a POST"));
-        assert_eq!(ask("api.example:443", tls, "GET", "/v1/../x").unwrap_err().wanted, None);
+        for (method, path) in [("GET", "/v1/../x"), ("get", "/v1/a"), ("GET", "/v3/*"), ("A-B", "/v1/a")] {
+            let denial = ask("api.example:443", tls, method, path).unwrap_err();
+            assert_eq!((denial.reason, denial.wanted), (Reason::RequestNotGranted, None), "{method} {path}");
+        }
         let limited = |text: &str| {
             let target = Target::parse(text, None).unwrap();
             policy.decide(&target, Instant::now()).unwrap().limited
@@ -349,5 +398,48 @@ mod tests {
         assert!(policy.still(&target, 2, now).is_err(), "of another grant");
         policy.disconnected(1);
         assert!(policy.held().is_empty());
+    }
+
+    #[test]
+    fn a_grant_of_one_request_allows_it_and_no_other() {
+        let now = Instant::now();
+        let target = Target::parse("api.example:443", None).unwrap();
+        let line = |method, path| RequestLine { target: &target, protocol: Protocol::Tls, method, path };
+        let mut policy = policy(&["https://api.example/v1/* GET"]);
+        let mut once = Grant::parse("https://api.example/v1/a POST").unwrap();
+        once.limits.requests = Some(1);
+        once.limits.lifetime = Some(Duration::from_secs(5));
+        policy.add(7, once.clone(), now);
+        // What is granted anyway does not use it up.
+        assert_eq!(policy.decide_request(line("GET", "/v1/a"), Some(0), now), Ok(0));
+        assert!(!policy.requested(0));
+        assert_eq!(policy.decide_request(line("POST", "/v1/a"), Some(0), now), Ok(7));
+        assert!(policy.decide_request(line("POST", "/v1/b"), Some(0), now).is_err());
+        assert!(policy.requested(7));
+        let denial = policy.decide_request(line("POST", "/v1/a"), Some(0), now).unwrap_err();
+        assert_eq!(denial.reason, Reason::RequestNotGranted);
+        // A connection by that grant alone goes on with what was allowed.
+        policy.remove(0);
+        policy.add(8, once, now);
+        policy.connected(8);
+        assert!(!policy.requested(8));
+        assert!(policy.decide_request(line("POST", "/v1/a"), Some(8), now).is_err());
+        assert!(policy.still(&target, 8, now + Duration::from_secs(60)).is_ok());
+        assert!(policy.decide(&target, now).is_err());
+        policy.disconnected(8);
+        assert!(policy.held().is_empty());
+    }
+
+    #[test]
+    fn a_grant_of_one_connection_allows_no_request_on_another() {
+        let mut policy = policy(&["https://api.example/v1/* GET"]);
+        let mut once = Grant::parse("api.example:443/tls").unwrap();
+        once.limits.connections = Some(1);
+        policy.add(7, once, Instant::now());
+        policy.connected(7);
+        let target = Target::parse("api.example:443", None).unwrap();
+        let line = RequestLine { target: &target, protocol: Protocol::Tls, method: "POST", path: "/v2/a" };
+        assert_eq!(policy.decide_request(line, Some(7), Instant::now()), Ok(7));
+        assert!(policy.decide_request(line, Some(0), Instant::now()).is_err());
     }
 }

@@ -61,6 +61,16 @@ impl Requests {
     }
 }
 
+impl Requests {
+    /// The method and the path, where they name one request.
+    #[must_use]
+    pub fn single(&self) -> Option<(&str, &str)> {
+        let [method] = self.methods.as_slice() else { return None };
+        let path = self.path.as_deref().filter(|path| !path.contains('*'))?;
+        Some((method, path))
+    }
+}
+
 fn parse_method(text: &str) -> Result<String, RequestsError> {
     let is_word = !text.is_empty() && text.len() <= 32 && text.bytes().all(|byte| byte.is_ascii_alphabetic());
     let method = text.to_ascii_uppercase();

@@ -239,9 +239,11 @@ pub(crate) fn mask(Signed(passage, mut finish): Signed, run: &Run) -> Masked {
             masker.mask_text(&mut error.message);
             error.details.values_mut().for_each(|detail| masker.mask_json(detail));
         }
-        for violation in &mut finish.violations {
-            masker.mask_text(&mut violation.what);
-            masker.mask_text(&mut violation.remedy);
+        if let Some(masker) = masker.for_words() {
+            for violation in &mut finish.violations {
+                masker.mask_text(&mut violation.what);
+                masker.mask_text(&mut violation.remedy);
+            }
         }
     }
     Masked(passage.pass(Stage::Mask), finish)

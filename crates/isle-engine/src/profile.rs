@@ -11,6 +11,7 @@ use crate::error::{Code, Error, Result};
 use crate::network::{GrantSet, parse_grants};
 use crate::sandbox::Settings;
 use crate::values::{ByteSize, SandboxName, Term};
+use crate::vault::Personal;
 
 /// Settings under a name. What is left out is the configured default.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -37,6 +38,8 @@ pub struct Profile {
     pub env: BTreeMap<String, String>,
     /// What it may reach, such as `example.com:443`.
     pub allow: Vec<String>,
+    /// Personal data that is masked in what comes out of it, such as `email`.
+    pub mask_pii: Vec<String>,
 }
 
 impl Profile {
@@ -46,6 +49,7 @@ impl Profile {
         settings.spec(config, None)?;
         settings.terms(config, &SandboxName::default_sandbox())?;
         parse_grants(&self.allow)?;
+        Personal::read(&self.mask_pii)?;
         if let Some(set) = self.allow.iter().find(|text| GrantSet::named(text).is_some()) {
             return Err(Error::new(Code::InvalidArgument, format!("allow: {set} is no host")).next(
                 "name hosts; what package clients use is granted with `--allow`, or by network_install",
@@ -88,6 +92,18 @@ pub(crate) struct MadeBy {
     /// What it may reach, as it was then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) allow: Vec<String>,
+    /// Personal data that is masked in what comes out of it, as it was then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) mask_pii: Vec<String>,
+}
+
+impl MadeBy {
+    /// What a child of the sandbox keeps of it: what is masked, and nothing it could use.
+    pub(crate) fn of_child(&self) -> Option<Self> {
+        let (name, mask_pii) = (self.name.clone(), self.mask_pii.clone());
+        let kept = Self { name, env: BTreeMap::new(), allow: Vec::new(), mask_pii };
+        (!self.mask_pii.is_empty()).then_some(kept)
+    }
 }
 
 impl Settings {
@@ -103,7 +119,12 @@ impl Settings {
     pub(crate) fn made_by(&self, config: &EngineConfig) -> Result<Option<MadeBy>> {
         let made_by = |name: &String| {
             let profile = find(config, name)?;
-            Ok(MadeBy { name: name.clone(), env: profile.env.clone(), allow: profile.allow.clone() })
+            Ok(MadeBy {
+                name: name.clone(),
+                env: profile.env.clone(),
+                allow: profile.allow.clone(),
+                mask_pii: profile.mask_pii.clone(),
+            })
         };
         self.profile.as_ref().map(made_by).transpose()
     }

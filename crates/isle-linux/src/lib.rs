@@ -5,6 +5,8 @@
 
 #[cfg(feature = "backend")]
 pub mod backend;
+#[cfg(feature = "backend")]
+mod keyring;
 pub mod request;
 pub mod setup;
 pub mod sys;
@@ -12,3 +14,5 @@ pub mod tree;
 
 #[cfg(feature = "backend")]
 pub use backend::{NativeBackend, NativeConfig, attack_program, probe};
+#[cfg(feature = "backend")]
+pub use keyring::KernelKeyring;

@@ -5,7 +5,7 @@
 
 mod world;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use http::{HeaderMap, Request};
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use isle_egress::{Authority, Fate, Grant, Reason, Stray};
+use isle_egress::{Asker, Authority, Fate, Grant, Reason, Stray};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use world::{Kind, PLACEHOLDER, Secrets, World, connect, connect_tls, gate, get, inside, say, secret};
 
@@ -178,6 +178,41 @@ async fn requests_are_granted_by_method_and_path() {
 }
 
 #[tokio::test]
+async fn a_denied_request_waits_for_an_answer_and_is_decided_anew() {
+    let world = World::new();
+    let port = world.server("api.test", BOTH, Kind::Tell).await;
+    let all = [format!("https://api.test:{port}/v1/* GET"), format!("127.0.0.1:{port}")];
+    let gate = gate(&world, &all, &Arc::new(Secrets::default()));
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (answering, noted) = (Arc::downgrade(&gate), Arc::clone(&asked));
+    gate.ask_by(Asker::new(move |denial| {
+        let wanted = denial.wanted.clone()?;
+        noted.lock().unwrap().push(wanted.clone());
+        let answering = answering.clone();
+        Some(Box::pin(async move {
+            tokio::task::yield_now().await;
+            let mut once = Grant::parse(&wanted).unwrap();
+            once.limits.requests = Some(1);
+            // What is about the other path is answered with a no.
+            if let Some(gate) = answering.upgrade().filter(|_| wanted.contains("/v2/yes")) {
+                gate.grant(once);
+            }
+        }))
+    }));
+    for (path, status) in
+        [("/v1/a", 200), ("/v2/yes", 200), ("/v2/yes", 200), ("/v2/no", 403), ("/v2/../x", 403)]
+    {
+        let heard = get(&gate, "api.test", port, path, "").await;
+        assert!(heard.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {heard}");
+    }
+    let wanted = |path: &str| format!("https://api.test:{port}/v2/{path} GET");
+    assert_eq!(*asked.lock().unwrap(), [wanted("yes"), wanted("yes"), wanted("no")]);
+    assert_eq!(gate.grants().len(), 2, "each was used up");
+    let granted = |text: &str| gate.grants_already(&Grant::parse(text).unwrap());
+    assert!(granted(&format!("https://api.test:{port}/v1/b GET")) && !granted(&wanted("yes")));
+}
+
+#[tokio::test]
 async fn plain_requests_are_granted_by_method_and_path_too() {
     let world = World::new();
     let secrets = Arc::new(Secrets::default());
@@ -213,10 +248,13 @@ async fn every_request_names_the_granted_host() {
 #[tokio::test]
 async fn a_certificate_that_is_wrong_stays_wrong() {
     let world = World::new();
-    // For another name, and by an authority nobody knows.
+    // For another name, by an authority nobody knows, and too old.
     let misnamed = world.server("other.test", BOTH, Kind::Tell).await;
     let unknown = World::new().server("api.test", BOTH, Kind::Tell).await;
-    for (port, problem) in [(misnamed, "not valid for name"), (unknown, "unknown issuer")] {
+    let old = world.old_server("api.test", BOTH).await;
+    for (port, problem) in
+        [(misnamed, "it is for another name"), (unknown, "unknown issuer"), (old, "it has expired")]
+    {
         let gate = gate(&world, &grants(port), &secrets("s3cr3t", "api.test"));
         let heard = get(&gate, "api.test", port, "/", "").await;
         assert!(heard.starts_with("HTTP/1.1 502 "), "{heard}");

@@ -73,9 +73,21 @@ impl World {
 
     /// A server for a name, which speaks what is listed.
     pub async fn server(&self, name: &str, spoken: &[&str], kind: Kind) -> u16 {
+        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        self.serve(params, spoken, kind).await
+    }
+
+    /// One whose certificate has expired.
+    pub async fn old_server(&self, name: &str, spoken: &[&str]) -> u16 {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        params.not_before = rcgen::date_time_ymd(2001, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2002, 1, 1);
+        self.serve(params, spoken, Kind::Tell).await
+    }
+
+    async fn serve(&self, params: CertificateParams, spoken: &[&str], kind: Kind) -> u16 {
         let key = KeyPair::generate().unwrap();
-        let leaf =
-            CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &self.issuer).unwrap();
+        let leaf = params.signed_by(&key, &self.issuer).unwrap();
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()

@@ -16,6 +16,7 @@ use crate::engine::Inner;
 use crate::error::{Code, Error, Result};
 use crate::events::EventKind;
 use crate::journal::Actor;
+use crate::profile::MadeBy;
 use crate::sandbox::{Birth, Ceilings, Origin, Sandbox, SandboxState, StoredSpec, Terms};
 use crate::values::{Address, ByteSize, SandboxId, SandboxName, Span};
 
@@ -268,7 +269,8 @@ impl Inner {
         };
         let backend = self.backend_for(&spec)?;
         let (origin, terms) = (Origin::Explicit, Terms::default());
-        let (profile, grants, authority) = (None, Vec::new(), None);
+        let profile = parent.profile.as_ref().and_then(MadeBy::of_child);
+        let (grants, authority) = (Vec::new(), None);
         let backend_name = backend.name().to_owned();
         let stored = StoredSpec { origin, backend: backend_name, spec, terms, profile, grants, authority };
         Ok(Arc::new(Sandbox::new(id, address.clone(), stored, backend, now)))

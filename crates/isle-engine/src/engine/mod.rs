@@ -45,7 +45,7 @@ use crate::tenants::Tenants;
 use crate::values::{ByteSize, GuestPath, RunId, RunOrJob, SandboxName};
 use crate::variables::Variables;
 use crate::vault::Vault;
-pub use crate::vault::{ExposePolicy, GivenSecret, KeyText, VaultConfig};
+pub use crate::vault::{DesktopKeyring, ExposePolicy, GivenSecret, KeyText, Keyring, Personal, VaultConfig};
 use crate::watch::{FileUpdate, Watches};
 
 pub use config::{Deadlines, EngineConfig, Quotas};

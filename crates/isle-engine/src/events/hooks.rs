@@ -23,7 +23,7 @@ impl Inner {
         let secrets = match (event.namespace.parse(), name) {
             (Ok(namespace), Some(name)) => {
                 let address = Address::new(namespace, name);
-                event.hide(self.masker_of(&address).as_deref());
+                event.hide(self.masker_of(Some(&address)).as_ref());
                 secret_values(self.variables.of(&address).iter())
             }
             _ => Vec::new(),
@@ -33,7 +33,7 @@ impl Inner {
 
     fn publish_of(&self, run: &Run, kind: EventKind, message: String, data: Value) {
         let mut event = Event::of(kind, &run.sandbox.address(), message).run(&run.id).data(data);
-        event.hide(run.sandbox.masker().as_deref());
+        event.hide(run.sandbox.masker().as_ref());
         self.events.publish(event, &run.secrets);
     }
 
@@ -123,7 +123,7 @@ impl Inner {
         let message = format!("{}: {command}", error.message);
         let mut event = Event::new(EventKind::RunDenied, &context.namespace, message).data(data);
         event.sandbox = name.map(SandboxName::to_string);
-        event.hide(name.and_then(|name| self.masker_of(&context.address(name))).as_deref());
+        event.hide(self.masker_of(name.map(|name| context.address(name)).as_ref()).as_ref());
         let own = name.map(|name| self.variables.of(&context.address(name))).unwrap_or_default();
         let given = plan.variables().map(|(name, value)| (name, value));
         self.events.publish(event, &secret_values(own.iter().chain(given)));

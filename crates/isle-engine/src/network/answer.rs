@@ -23,7 +23,7 @@ use crate::run::Run;
 use crate::sandbox::{Sandbox, SandboxState};
 use crate::values::{AskId, Namespace};
 
-/// How long one connection may let wait for itself.
+/// How long one connection, or one request, may let wait for itself.
 const ONCE_FOR: Duration = Duration::from_secs(60);
 
 /// For what a request is granted.
@@ -31,7 +31,7 @@ const ONCE_FOR: Duration = Duration::from_secs(60);
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
 pub(crate) enum Scope {
-    /// One connection, made within a minute.
+    /// One connection, or the one request, made within a minute.
     Once,
     /// The run that asked, as long as it goes on.
     Run,
@@ -87,21 +87,22 @@ impl Inner {
         grant.limits.lifetime = lifetime;
         if scope == Scope::Once {
             grant.limits.lifetime = lifetime.or(Some(ONCE_FOR));
-            grant.limits.connections = Some(1);
+            if grant.requests.is_all() {
+                grant.limits.connections = Some(1);
+            } else {
+                grant.limits.requests = Some(1);
+            }
         }
         let place = self.place(&ask, scope).await?;
         // From here on nothing waits: of two answers one is given.
         let ask = self.asks.claim(id).ok_or_else(|| no_such_request(id))?;
         let facts = ask.facts();
-        let detail = json!({
+        let detail = facts.with(json!({
             "request": ask.id,
             "grant": grant.to_string(),
-            "host": facts.host,
-            "ports": facts.ports,
-            "protocols": facts.protocols,
             "scope": scope.as_str(),
             "for_seconds": grant.limits.lifetime.map(|lifetime| lifetime.as_secs()),
-        });
+        }));
         let audit = Audit::answer(context, "approve_request", &ask, detail.clone());
         if let Err(error) = self.enact(&place, &grant, &audit) {
             self.asks.put_back(ask);

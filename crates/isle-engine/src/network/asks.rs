@@ -5,16 +5,15 @@
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
-use isle_egress::{Denial, Gate, Grant, Pattern, Protocol, Reason};
+use isle_egress::{Answered, Asker, Denial, Gate, Grant, Reason};
 use isle_store::wall_clock_ms;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::question::{Question, QuestionSender};
-use super::serve;
 use crate::backend::Lifetime;
 use crate::engine::Inner;
 use crate::events::{Event, EventKind, EventSelection};
@@ -76,21 +75,34 @@ struct Asked {
 }
 
 /// What a request is about, in parts.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct Facts {
     pub(crate) host: String,
     pub(crate) ports: Vec<u16>,
-    /// What may be spoken on each of the ports.
+    /// What may be spoken on each of the ports: http, tls, or tcp for anything.
     pub(crate) protocols: Vec<&'static str>,
+    /// The one request it is about, such as `POST /v1/items`; everything when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) only: Option<String>,
 }
 
 impl Facts {
     fn of(grant: &Grant) -> Self {
-        let text = grant.to_string();
-        // Canonical: the host is what stands before the ports.
-        let host = text.rsplit_once(':').map_or(text.as_str(), |(host, _)| host).to_owned();
-        let spoken = |&port: &u16| grant.protocol.unwrap_or_else(|| Protocol::of_port(port)).as_str();
-        Self { host, ports: grant.ports.clone(), protocols: grant.ports.iter().map(spoken).collect() }
+        let spoken = |&port: &u16| grant.protocol_on(port).as_str();
+        Self {
+            host: grant.pattern.to_string(),
+            ports: grant.ports.clone(),
+            protocols: grant.ports.iter().map(spoken).collect(),
+            only: grant.requests.single().map(|(method, path)| format!("{method} {path}")),
+        }
+    }
+
+    /// Beside what else is told.
+    pub(super) fn with(&self, mut told: Value) -> Value {
+        if let (Value::Object(told), Ok(Value::Object(facts))) = (&mut told, serde_json::to_value(self)) {
+            told.extend(facts);
+        }
+        told
     }
 
     /// As words.
@@ -101,7 +113,8 @@ impl Facts {
             .zip(&self.protocols)
             .map(|(port, protocol)| format!("{port} ({protocol})"))
             .collect();
-        format!("{}, port {}", self.host, ports.join(" and "))
+        let only = self.only.as_ref().map_or_else(String::new, |only| format!(", for {only} only"));
+        format!("{}, port {}{only}", self.host, ports.join(" and "))
     }
 }
 
@@ -195,15 +208,8 @@ impl Asks {
     /// whoever waits goes on.
     pub(super) fn settle(&self, sandbox: &Sandbox, gate: &Gate) {
         let address = sandbox.address();
-        let is_granted = |ask: &Ask| match &ask.grant.pattern {
-            Pattern::Exact(name) => {
-                let host = name.to_string();
-                ask.grant.ports.iter().any(|&port| gate.connection_denial(&host, port).is_none())
-            }
-            Pattern::Below(_) | Pattern::Addresses(_) => false,
-        };
         crate::lock(&self.known).retain(|ask| {
-            let settled = ask.address == address && is_granted(ask);
+            let settled = ask.address == address && gate.grants_already(&ask.grant);
             if settled {
                 Self::approved(ask);
             }
@@ -262,9 +268,12 @@ impl Asks {
 /// Whether a person could change it.
 fn can_be_asked_for(denial: &Denial) -> bool {
     match denial.reason {
-        Reason::NotGranted | Reason::PortNotGranted | Reason::ForbiddenAddress | Reason::Exhausted => true,
-        Reason::Malformed
+        Reason::NotGranted
+        | Reason::PortNotGranted
         | Reason::RequestNotGranted
+        | Reason::ForbiddenAddress
+        | Reason::Exhausted => true,
+        Reason::Malformed
         | Reason::NotPeer
         | Reason::Unresolvable
         | Reason::NotTls
@@ -288,16 +297,16 @@ impl Inner {
     }
 
     /// What the gate of a sandbox does about something that is denied.
-    pub(super) fn asker(self: &Arc<Self>, sandbox: &Arc<Sandbox>) -> serve::Asker {
+    pub(super) fn asker(self: &Arc<Self>, sandbox: &Arc<Sandbox>) -> Asker {
         let (engine, sandbox) = (Arc::downgrade(self), Arc::downgrade(sandbox));
-        Arc::new(move |denial| {
+        Asker::new(move |denial| {
             let (engine, sandbox) = (engine.upgrade()?, sandbox.upgrade()?);
             engine.ask(&sandbox, denial)
         })
     }
 
     /// Makes a request of a denial. What is returned is to be waited for: somebody is being asked.
-    fn ask(self: &Arc<Self>, sandbox: &Arc<Sandbox>, denial: &Denial) -> Option<BoxFuture<'static, ()>> {
+    fn ask(self: &Arc<Self>, sandbox: &Arc<Sandbox>, denial: &Denial) -> Option<Answered> {
         // A child has what all have, whoever is asked.
         if !can_be_asked_for(denial) || sandbox.spec.child.is_some() {
             return None;
@@ -306,14 +315,9 @@ impl Inner {
         let (ask, is_new) = self.asks.note(sandbox, runs.last().map(|run| run.id.clone()), denial)?;
         let facts = ask.facts();
         let message = format!("asks to reach {}", facts.words());
-        let mut event = Event::of(EventKind::NetworkRequested, &ask.address, message).data(json!({
-            "request": ask.id,
-            "grant": ask.grant.to_string(),
-            "host": facts.host,
-            "ports": facts.ports,
-            "protocols": facts.protocols,
-            "reason": ask.reason,
-        }));
+        let mut data = facts.with(json!({ "request": ask.id, "grant": ask.grant.to_string() }));
+        data["reason"] = json!(ask.reason);
+        let mut event = Event::of(EventKind::NetworkRequested, &ask.address, message).data(data);
         event.run = ask.run().map(|run| run.to_string());
         // Before it is told: who hears of it may leave at once.
         let is_heard = self.asks.is_heard(&event);
@@ -331,7 +335,7 @@ impl Inner {
             tokio::time::timeout(within, answered).await.ok();
             drop(place);
         };
-        Some(waiting.boxed())
+        Some(Box::pin(waiting))
     }
 
     /// Puts a request to a client that waits for a run of the sandbox; whether one has it before it.

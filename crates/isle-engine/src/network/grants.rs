@@ -121,7 +121,9 @@ impl Inner {
         let gate = self.gate_of(sandbox);
         let mut attached = sandbox.network.attached.lock().await;
         if !*attached {
-            let desk = serve::Desk { teller: self.teller(sandbox), asker: self.asker(sandbox) };
+            let asker = self.asker(sandbox);
+            gate.ask_by(asker.clone());
+            let desk = serve::Desk { teller: self.teller(sandbox), asker };
             let peering = Peering::of(self, sandbox);
             serve::attach(agent, Arc::clone(gate), self.halted.clone(), desk, peering).await.map_err(
                 |why| {

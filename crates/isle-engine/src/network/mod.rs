@@ -31,7 +31,7 @@ use crate::sandbox::Sandbox;
 use crate::values::Span;
 
 pub(crate) use answer::Scope;
-pub(crate) use asks::{Ask, Asks};
+pub(crate) use asks::{Ask, Asks, Facts};
 pub(crate) use forward::{Forward, Forwards};
 pub(crate) use grants::{InForce, RunGrants};
 pub(crate) use namespace::NamespaceGrants;

@@ -32,7 +32,7 @@ pub struct Question {
 pub enum Answer {
     /// No.
     Deny,
-    /// One connection.
+    /// One connection, or the one request.
     Once,
     /// As long as the run goes on.
     Run,
@@ -60,7 +60,7 @@ impl Answer {
     pub fn title(self) -> &'static str {
         match self {
             Self::Deny => "Deny",
-            Self::Once => "Allow one connection",
+            Self::Once => "Allow once",
             Self::Run => "Allow during this run",
             Self::Sandbox => "Allow for this sandbox, until taken back",
         }

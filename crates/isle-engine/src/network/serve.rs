@@ -5,8 +5,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use isle_egress::{Denial, Gate, Inside, Outcome, Reason};
+use isle_egress::{Asker, Denial, Gate, Inside, Outcome, Reason};
 use isle_wire::{
     FrameError, GateAnswer, GateEvent, GateLookup, GateOpened, GatePorts, Request, Stream, read_frame,
     write_message,
@@ -68,9 +67,6 @@ async fn next(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> Result<Option
 /// Tells of a denial.
 pub(super) type Teller = Box<dyn Fn(&Denial) + Send + Sync>;
 
-/// Makes a request of a denial; what it gives back is to be waited for, since a person is being asked.
-pub(super) type Asker = Arc<dyn Fn(&Denial) -> Option<BoxFuture<'static, ()>> + Send + Sync>;
-
 /// What is done about denials.
 pub(super) struct Desk {
     pub(super) teller: Teller,
@@ -93,9 +89,9 @@ impl Told {
         if is_new {
             (self.teller)(denial);
         }
-        // Of what is decided before a connection is made, a request was made then.
+        // Of what is decided before a connection is made, or within one, a request was made then.
         if denial.reason == Reason::ForbiddenAddress {
-            drop((self.asker)(denial));
+            drop(self.asker.ask(denial));
         }
     }
 
@@ -136,7 +132,7 @@ async fn serve(
                 GateEvent::Lookup(lookup) => {
                     // Whom a family knows is settled by its policy; nobody is asked.
                     let denial = if is_peer(&lookup.name) { None } else { gate.name_denial(&lookup.name) };
-                    if let Some(asked) = denial.and_then(|denial| (told.asker)(&denial)) {
+                    if let Some(asked) = denial.and_then(|denial| told.asker.ask(&denial)) {
                         while connections.try_join_next().is_some() {}
                         let (gate, told, answers) = (Arc::clone(&gate), Arc::clone(&told), answers.clone());
                         let peering = Arc::clone(&peering);
@@ -160,7 +156,7 @@ async fn serve(
                         let known = is_peer(&opened.host);
                         let denial =
                             (!known).then(|| gate.connection_denial(&opened.host, opened.port)).flatten();
-                        if let Some(asked) = denial.and_then(|denial| (told.asker)(&denial)) {
+                        if let Some(asked) = denial.and_then(|denial| told.asker.ask(&denial)) {
                             asked.await;
                         }
                         if let Some(denial) = conduct(&gate, &peering, &opened, inside).await {

@@ -5,7 +5,7 @@ use isle_egress::Grant;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::network::some;
+use super::network::{LimitsShape, limits, some};
 use super::{Effect, Method, Operation, Route, Toolset};
 use crate::context::CallContext;
 use crate::engine::Engine;
@@ -47,23 +47,14 @@ pub(super) struct ListInput {}
 pub(super) struct SharedGrantShape {
     /// Hosts, ports and protocol.
     grant: String,
-    /// How long it still holds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    seconds_left: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    total_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bytes_per_second: Option<u64>,
+    #[serde(flatten)]
+    limits: LimitsShape,
 }
 
 impl SharedGrantShape {
     fn of(grant: &Grant) -> Self {
-        Self {
-            grant: grant.to_string(),
-            seconds_left: grant.limits.lifetime.map(|left| left.as_secs()),
-            total_bytes: grant.limits.total_bytes,
-            bytes_per_second: grant.limits.bytes_per_second,
-        }
+        let limits = LimitsShape::of(&grant.limits, grant.limits.lifetime);
+        Self { grant: grant.to_string(), limits }
     }
 }
 
@@ -98,11 +89,8 @@ impl Operation for AllowNamespace {
     async fn call(engine: Engine, context: CallContext, input: AllowInput) -> Result<NamespaceGrantsOutput> {
         some(&input.hosts)?;
         let mut grants = engine.inner.asked(&context, &input.hosts, None).await?.grants;
-        for grant in &mut grants {
-            grant.limits.lifetime = input.lifetime.map(|span| span.0);
-            grant.limits.total_bytes = input.total.map(|size| size.0);
-            grant.limits.bytes_per_second = input.rate.map(|size| size.0);
-        }
+        let limits = limits(input.lifetime, input.total, input.rate);
+        grants.iter_mut().for_each(|grant| grant.limits = limits);
         engine.inner.allow_namespace(&context, &grants)?;
         Ok(NamespaceGrantsOutput::of(&engine, &context))
     }

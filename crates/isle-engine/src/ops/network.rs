@@ -1,6 +1,8 @@
 //! What a sandbox may reach and what it reached: `allow`, `revoke_grant`, `grants`, `net`.
 
-use isle_egress::{Entry, Fate};
+use std::time::Duration;
+
+use isle_egress::{Entry, Fate, Limits};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +62,38 @@ pub(super) struct NetInput {
     limit: Option<usize>,
 }
 
+/// How much is granted, as callers say it.
+pub(super) fn limits(lifetime: Option<Span>, total: Option<ByteSize>, rate: Option<ByteSize>) -> Limits {
+    Limits {
+        lifetime: lifetime.map(|span| span.0),
+        total_bytes: total.map(|size| size.0),
+        bytes_per_second: rate.map(|size| size.0),
+        ..Limits::default()
+    }
+}
+
+/// How much is granted, as it is told.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct LimitsShape {
+    /// How long it still holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seconds_left: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_per_second: Option<u64>,
+}
+
+impl LimitsShape {
+    pub(super) fn of(limits: &Limits, left: Option<Duration>) -> Self {
+        Self {
+            seconds_left: left.map(|left| left.as_secs()),
+            total_bytes: limits.total_bytes,
+            bytes_per_second: limits.bytes_per_second,
+        }
+    }
+}
+
 /// A grant in force.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(inline)]
@@ -68,13 +102,8 @@ pub(super) struct GrantShape {
     grant: String,
     /// config, profile, namespace, sandbox, run or once.
     source: &'static str,
-    /// How long it still holds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    seconds_left: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    total_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bytes_per_second: Option<u64>,
+    #[serde(flatten)]
+    limits: LimitsShape,
     /// Connections made.
     connections: u64,
     /// Of those, open now.
@@ -89,7 +118,7 @@ pub(super) struct GrantShape {
 }
 
 /// The mean of so many times that took so long together.
-fn mean_ms(together: std::time::Duration, count: u64) -> Option<f64> {
+fn mean_ms(together: Duration, count: u64) -> Option<f64> {
     let count = u32::try_from(count).ok().filter(|count| *count > 0)?;
     Some((together.as_secs_f64() * 1e6 / f64::from(count)).round() / 1e3)
 }
@@ -99,9 +128,7 @@ impl GrantShape {
         Self {
             grant: one.grant.to_string(),
             source: one.source.as_str(),
-            seconds_left: one.left.map(|left| left.as_secs()),
-            total_bytes: one.grant.limits.total_bytes,
-            bytes_per_second: one.grant.limits.bytes_per_second,
+            limits: LimitsShape::of(&one.grant.limits, one.left),
             connections: one.count.connections,
             open: one.count.open,
             sent_bytes: one.count.sent,
@@ -153,7 +180,7 @@ pub(super) struct EntryShape {
 
 impl EntryShape {
     fn of(entry: &Entry) -> Self {
-        let millis = |span: std::time::Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         let at = entry.at.duration_since(std::time::UNIX_EPOCH).map(millis).unwrap_or(0);
         let base = Self {
             sequence: entry.sequence,
@@ -232,11 +259,8 @@ impl Operation for Allow {
     async fn call(engine: Engine, context: CallContext, input: AllowInput) -> Result<GrantsOutput> {
         some(&input.hosts)?;
         let mut grants = engine.inner.asked(&context, &input.hosts, None).await?.grants;
-        for grant in &mut grants {
-            grant.limits.lifetime = input.lifetime.map(|span| span.0);
-            grant.limits.total_bytes = input.total.map(|size| size.0);
-            grant.limits.bytes_per_second = input.rate.map(|size| size.0);
-        }
+        let limits = limits(input.lifetime, input.total, input.rate);
+        grants.iter_mut().for_each(|grant| grant.limits = limits);
         let sandbox = engine.inner.ensure(&context, &sandbox_or_default(input.sandbox)).await?;
         engine.inner.allow(&context, &sandbox, &grants).await?;
         Ok(GrantsOutput::of(&engine, &sandbox))

@@ -15,6 +15,7 @@ use crate::error::{Code, Error, Result};
 use crate::run::output::KeptOutput;
 use crate::sandbox::Sandbox;
 use crate::values::{GuestPath, SandboxName};
+use crate::vault::Masker;
 
 /// What one answer to a model holds.
 const PAGE: u64 = 24_000;
@@ -127,7 +128,7 @@ async fn collected(body: ByteStream) -> Result<Vec<u8>> {
     .await
 }
 
-/// A part of a file with values of secrets taken out. What stands around it is read as well: a part may
+/// A part of a file with values of secrets and personal data taken out. What stands around it is read as well: a part may
 /// begin or end within one.
 async fn hidden(
     sandbox: &Sandbox,
@@ -138,7 +139,9 @@ async fn hidden(
     encoding: &'static str,
     content: String,
 ) -> Result<String> {
-    let Some(masker) = sandbox.masker() else { return Ok(content) };
+    let masker = sandbox.masker();
+    let masker = if encoding == "utf8" { masker } else { masker.and_then(Masker::for_bytes) };
+    let Some(masker) = masker else { return Ok(content) };
     let margin = masker.longest() as u64;
     let from = offset.saturating_sub(margin);
     let wanted = (offset - from) + length + margin;

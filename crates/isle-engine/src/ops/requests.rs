@@ -7,7 +7,7 @@ use super::{Effect, Method, Operation, Route, Toolset, timestamp};
 use crate::context::{CallContext, Door};
 use crate::engine::Engine;
 use crate::error::{Code, Error, Result};
-use crate::network::{Ask, Scope};
+use crate::network::{Ask, Facts, Scope};
 use crate::values::{AskId, Namespace, RunId, SandboxName, Span};
 
 pub(super) struct NetworkRequests;
@@ -38,10 +38,8 @@ pub(super) struct RequestShape {
     state: &'static str,
     /// What would be granted, and nothing else.
     grant: String,
-    host: String,
-    ports: Vec<u16>,
-    /// What may be spoken on each of the ports: http, tls, or tcp for anything.
-    protocols: Vec<&'static str>,
+    #[serde(flatten)]
+    facts: Facts,
     /// Why it was denied, as a word for programs.
     reason: &'static str,
     /// When it was first asked for.
@@ -54,7 +52,6 @@ pub(super) struct RequestShape {
 
 impl RequestShape {
     fn of(ask: &Ask) -> Self {
-        let facts = ask.facts();
         let (times, left) = ask.counts();
         Self {
             request: ask.id.clone(),
@@ -63,9 +60,7 @@ impl RequestShape {
             run_id: ask.run(),
             state: ask.state().as_str(),
             grant: ask.grant.to_string(),
-            host: facts.host,
-            ports: facts.ports,
-            protocols: facts.protocols,
+            facts: ask.facts(),
             reason: ask.reason,
             asked_at: timestamp(ask.asked_at_ms),
             times,
@@ -123,10 +118,8 @@ pub(super) struct ApproveOutput {
     namespace: Namespace,
     sandbox: SandboxName,
     grant: String,
-    host: String,
-    ports: Vec<u16>,
-    /// What may be spoken on each of the ports.
-    protocols: Vec<&'static str>,
+    #[serde(flatten)]
+    facts: Facts,
     scope: Scope,
     /// How long it holds; until it is taken back when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -134,6 +127,9 @@ pub(super) struct ApproveOutput {
     /// Connections it allows; any number when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     connections: Option<u64>,
+    /// Requests it allows; any number when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    requests: Option<u64>,
 }
 
 impl Operation for ApproveRequest {
@@ -142,7 +138,7 @@ impl Operation for ApproveRequest {
     const NAME: &'static str = "approve_request";
     const TITLE: &'static str = "Grant what was asked for";
     const DESCRIPTION: &'static str =
-        "Grant exactly what a request names: for one connection, a run, a sandbox or its namespace.";
+        "Grant exactly what a request names: once, for a run, a sandbox or its namespace.";
     const ROUTE: Route = Route { method: Method::Post, path: "/network/requests/{request}/approve" };
     // No tool: whoever asks for a network does not give it.
     const TOOLSET: Toolset = Toolset::None;
@@ -152,18 +148,16 @@ impl Operation for ApproveRequest {
         refuse_models(&context)?;
         let lifetime = input.lifetime.map(|span| span.0);
         let approval = engine.inner.approve(&context, &input.request, input.scope, lifetime).await?;
-        let facts = approval.ask.facts();
         Ok(ApproveOutput {
             request: input.request,
             namespace: approval.ask.address.namespace.clone(),
             sandbox: approval.ask.address.name.clone(),
             grant: approval.grant.to_string(),
-            host: facts.host,
-            ports: facts.ports,
-            protocols: facts.protocols,
+            facts: approval.ask.facts(),
             scope: approval.scope,
             seconds_left: approval.grant.limits.lifetime.map(|lifetime| lifetime.as_secs()),
             connections: approval.grant.limits.connections,
+            requests: approval.grant.limits.requests,
         })
     }
 }

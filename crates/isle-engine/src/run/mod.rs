@@ -327,7 +327,7 @@ impl Run {
     fn note_output(&self, stream: StreamName, bytes: &bytes::Bytes) -> bytes::Bytes {
         let masker = self.sandbox.masker();
         let mut live = crate::lock(&self.live);
-        let shown = live.masked[stream as usize].push(masker.as_deref(), bytes);
+        let shown = live.masked[stream as usize].push(masker.as_ref(), bytes);
         self.show_output(live, stream, &shown);
         shown
     }
@@ -336,7 +336,7 @@ impl Run {
     fn flush_output(&self, stream: StreamName) -> bytes::Bytes {
         let masker = self.sandbox.masker();
         let mut live = crate::lock(&self.live);
-        let shown = live.masked[stream as usize].finish(masker.as_deref());
+        let shown = live.masked[stream as usize].finish(masker.as_ref());
         self.show_output(live, stream, &shown);
         shown
     }

@@ -226,7 +226,7 @@ impl Inner {
         };
         let rule = error.details.get("pattern").or_else(|| error.details.get("names"));
         let mut command = plan.display();
-        if let Some(masker) = name.and_then(|name| self.masker_of(&context.address(name))) {
+        if let Some(masker) = self.masker_of(name.map(|name| context.address(name)).as_ref()) {
             masker.mask_text(&mut command);
         }
         let detail = json!({ "kind": plan.kind.as_str(), "command": command, "rule": rule });

@@ -28,7 +28,7 @@ use crate::error::{Code, Error, Result};
 use crate::network::{SandboxNetwork, StoredGrant};
 use crate::profile::MadeBy;
 use crate::values::{Address, Namespace, RunId, SandboxId, SandboxName};
-use crate::vault::SandboxSecrets;
+use crate::vault::{Personal, SandboxSecrets};
 
 pub(crate) use ceilings::{Ceilings, Host, most_memory};
 pub(crate) use choose::offers;
@@ -134,6 +134,8 @@ pub(crate) struct Sandbox {
     pub(crate) network: SandboxNetwork,
     /// Its secrets, once somebody asked for them.
     pub(crate) secrets: OnceLock<Arc<SandboxSecrets>>,
+    /// Personal data that is masked in what comes out of it, known before it is used.
+    pub(crate) personal: OnceLock<Personal>,
     state: AtomicU8,
     agent: OnceLock<AgentClient>,
     containment: OnceLock<Containment>,
@@ -181,6 +183,7 @@ impl Sandbox {
             lane: Arc::default(),
             network: SandboxNetwork::with(stored.grants, stored.authority),
             secrets: OnceLock::new(),
+            personal: OnceLock::new(),
             state: AtomicU8::new(SandboxState::Creating as u8),
             agent: OnceLock::new(),
             containment: OnceLock::new(),

@@ -1,26 +1,22 @@
-//! Where the key of the vault comes from: the daemon's environment, a program that is asked for it (such
-//! as one that asks the keyring of the desktop), or a file only its owner reads, made at first use.
+//! Where the key of the vault comes from: the daemon's environment, a program that is asked for it, a
+//! keyring, or a file only its owner reads. In the last two it is made at first use.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
+use super::keyring::Keyring;
+use super::personal::Personal;
+use super::program::{LONGEST, run};
 use super::seal::Key;
 use super::secret::{SecretHost, SecretName, SecretText};
 use crate::error::{Code, Error, Result};
 use crate::values::Namespace;
-
-/// How long a program may take to give the key.
-const PATIENCE: Duration = Duration::from_secs(15);
-const LOOK: Duration = Duration::from_millis(20);
-/// More than any key takes.
-const LONGEST: u64 = 1024;
 
 /// Settings of the vault.
 #[derive(Debug, Clone, Default)]
@@ -29,12 +25,16 @@ pub struct VaultConfig {
     pub key: Option<KeyText>,
     /// A program whose standard output is the key, and its arguments.
     pub key_command: Vec<String>,
+    /// The keyring that keeps the key, if one does.
+    pub keyring: Option<Arc<dyn Keyring>>,
     /// The file that has the key otherwise; `None`: there is no such file, and no vault without a key.
     pub key_file: Option<PathBuf>,
     /// Who may have a value put into a sandbox.
     pub expose: ExposePolicy,
     /// Secrets that come from outside and are kept nowhere.
     pub given: Vec<GivenSecret>,
+    /// Personal data that is masked in what comes out of every sandbox.
+    pub mask_pii: Personal,
 }
 
 /// A secret from outside, such as a variable of the daemon's environment.
@@ -105,7 +105,7 @@ pub enum ExposePolicy {
     Anybody,
 }
 
-/// What is done when there is no key file.
+/// What is done when there is no key where it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Missing {
     /// One is made.
@@ -122,6 +122,9 @@ impl VaultConfig {
         }
         if let Some((program, arguments)) = self.key_command.split_first() {
             return asked(program, arguments);
+        }
+        if let Some(keyring) = &self.keyring {
+            return from_keyring(&**keyring, missing);
         }
         match &self.key_file {
             Some(path) => from_file(path, missing),
@@ -145,34 +148,38 @@ fn asked(program: &str, arguments: &[String]) -> Result<Key> {
         locked(format!("vault_key_command: {program} {why}"))
             .next("run it by hand: it has to print 64 hexadecimal digits and end well")
     };
-    let mut child = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(|error| failed(format!("cannot be started: {error}")))?;
-    let deadline = Instant::now() + PATIENCE;
-    let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status,
-            Ok(None) if Instant::now() < deadline => std::thread::sleep(LOOK),
-            Ok(None) | Err(_) => {
-                // It is ours, and nobody waits for it any more.
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(failed("gave no answer in time".to_owned()));
-            }
-        }
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let answer = run(program, &arguments, None).map_err(failed)?;
+    if !answer.status.success() {
+        return Err(failed(format!("ended with {}", answer.status)));
+    }
+    Key::parse(&answer.output).ok_or_else(|| unreadable(&format!("what {program} printed")))
+}
+
+fn from_keyring(keyring: &dyn Keyring, missing: Missing) -> Result<Key> {
+    let name = keyring.name();
+    let failed = |error: std::io::Error| {
+        locked(format!("the key of the secrets cannot be had from {name}: {error}"))
+            .next("see that the daemon can use it, or choose another place with `vault_keyring`")
     };
-    let mut text = Zeroizing::new(String::new());
-    if let Some(output) = child.stdout.take() {
-        output.take(LONGEST).read_to_string(&mut text).map_err(|error| failed(error.to_string()))?;
+    if let Some(text) = keyring.read().map_err(failed)? {
+        return Key::parse(&text).ok_or_else(|| unreadable(&name));
     }
-    if !status.success() {
-        return Err(failed(format!("ended with {status}")));
+    if missing == Missing::Refuse {
+        return Err(locked(format!("the key of the secrets is not in {name}"))
+            .next(keyring.remedy())
+            .next("or start the daemon with ISLE_VAULT_KEY set to it")
+            .next("without it the secrets are lost: remove them, and set them again"));
     }
-    Key::parse(&text).ok_or_else(|| unreadable(&format!("what {program} printed")))
+    let key = Key::fresh()?;
+    keyring.write(&key.written()).map_err(failed)?;
+    isle_fail::fail(isle_fail::Point::VaultKeyMade).map_err(Error::internal)?;
+    // Nothing is sealed with a key that is not kept.
+    let kept = keyring.read().map_err(failed)?;
+    if kept.is_none_or(|kept| *kept != *key.written()) {
+        return Err(failed(std::io::Error::other("it did not keep what it was given")));
+    }
+    Ok(key)
 }
 
 fn from_file(path: &Path, missing: Missing) -> Result<Key> {

@@ -1,118 +1,49 @@
-//! Masking: values of secrets in what leaves a sandbox, in all their forms, replaced by `[secret NAME]`.
-//! A [`Masker`] knows the values; a [`Stream`] applies it to bytes that come in pieces, and holds back as
-//! much of their end as could be the beginning of a value, and no more.
+//! Masking: values of secrets in what leaves a sandbox, in all their forms, replaced by `[secret NAME]`, and
+//! personal data where that is wished for, replaced by what it is. First the values, then in what is left
+//! the personal data, so that it makes no difference in which pieces something came.
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
-use std::fmt;
+use std::sync::Arc;
 
-use aho_corasick::{AhoCorasick, MatchKind};
-use bytes::Bytes;
-use zeroize::Zeroizing;
+use super::find::{Finder, Values};
+use super::personal::Personal;
 
-use super::forms::forms;
-use super::secret::{SHORTEST_EXPOSED, SecretName};
-use crate::error::{Error, Result};
-
-/// Replacements of which a stream remembers where they were.
-const MOST_SHIFTS: usize = 4096;
-
-/// Knows values, and finds them.
+/// Knows what is to be replaced.
+#[derive(Debug, Clone)]
 pub(crate) struct Masker {
-    finder: AhoCorasick,
-    /// Of each pattern: its bytes, and the secret it is a form of.
-    patterns: Vec<(Zeroizing<Vec<u8>>, usize)>,
-    /// What stands in the place of each secret.
-    markers: Vec<String>,
-    longest: usize,
-    /// Whether everything is hidden, because nobody knows what to look for.
-    withholds: bool,
-}
-
-impl fmt::Debug for Masker {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Masker").field("markers", &self.markers).finish_non_exhaustive()
-    }
-}
-
-/// Bytes to be replaced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Span {
-    start: usize,
-    end: usize,
-    /// The secret it is named after: the one that begins first.
-    secret: usize,
+    values: Option<Arc<Values>>,
+    personal: Personal,
 }
 
 impl Masker {
-    /// For these values; `None` when there is none that can be masked.
-    pub(crate) fn new<'a>(
-        values: impl IntoIterator<Item = (&'a SecretName, &'a str)>,
-    ) -> Result<Option<Self>> {
-        let (mut patterns, mut markers) = (Vec::new(), Vec::new());
-        for (name, value) in values.into_iter().filter(|(_, value)| value.len() >= SHORTEST_EXPOSED) {
-            let secret = markers.len();
-            markers.push(format!("[secret {name}]"));
-            patterns.extend(forms(value).into_iter().map(|form| (form, secret)));
-        }
-        if patterns.is_empty() {
-            return Ok(None);
-        }
-        let finder = AhoCorasick::builder()
-            .match_kind(MatchKind::Standard)
-            .build(patterns.iter().map(|(form, _)| &form[..]))
-            .map_err(Error::internal)?;
-        let longest = patterns.iter().map(|(form, _)| form.len()).max().unwrap_or(0);
-        Ok(Some(Self { finder, patterns, markers, longest, withholds: false }))
+    /// For these; `None` when there is nothing to look for.
+    pub(crate) fn of(values: Option<Arc<Values>>, personal: Personal) -> Option<Self> {
+        let something = values.is_some() || !personal.is_empty();
+        something.then_some(Self { values, personal })
     }
 
-    /// Hides everything: what is to be hidden cannot be known now.
-    pub(crate) fn withholding() -> Result<Self> {
-        let finder = AhoCorasick::new([""; 0]).map_err(Error::internal)?;
-        let markers = vec!["[withheld: the secrets are locked]".to_owned()];
-        Ok(Self { finder, patterns: Vec::new(), markers, longest: 0, withholds: true })
+    /// For bytes that are no text: personal data is not looked for where bytes may mean anything.
+    pub(crate) fn for_bytes(self) -> Option<Self> {
+        Self::of(self.values, Personal::default())
     }
 
-    /// How long the longest form is.
+    /// For what the engine itself says of a sandbox: addresses are what was asked for and may be granted.
+    pub(crate) fn for_words(self) -> Option<Self> {
+        Self::of(self.values, self.personal.without_addresses())
+    }
+
+    pub(super) fn values(&self) -> Option<&Values> {
+        self.values.as_deref()
+    }
+
+    pub(super) fn personal(&self) -> Option<&Personal> {
+        Some(&self.personal).filter(|personal| !personal.is_empty())
+    }
+
+    /// How much around a part has to be known to tell what it is part of.
     pub(crate) fn longest(&self) -> usize {
-        self.longest
-    }
-
-    /// Everything to be replaced, in order; what overlaps is one.
-    fn spans(&self, bytes: &[u8]) -> Vec<Span> {
-        if self.withholds && !bytes.is_empty() {
-            return vec![Span { start: 0, end: bytes.len(), secret: 0 }];
-        }
-        let mut spans: Vec<Span> = self
-            .finder
-            .find_overlapping_iter(bytes)
-            .map(|found| Span {
-                start: found.start(),
-                end: found.end(),
-                secret: self.patterns[found.pattern().as_usize()].1,
-            })
-            .collect();
-        // The longest of those that begin at one place gives its name.
-        spans.sort_by_key(|span| (span.start, std::cmp::Reverse(span.end)));
-        let mut merged: Vec<Span> = Vec::with_capacity(spans.len());
-        for span in spans {
-            match merged.last_mut() {
-                Some(last) if span.start < last.end => last.end = last.end.max(span.end),
-                _ => merged.push(span),
-            }
-        }
-        merged
-    }
-
-    /// Where the longest ending begins that may be the beginning of a form; the length when there is none.
-    fn open_end(&self, bytes: &[u8]) -> usize {
-        let first = bytes.len().saturating_sub(self.longest.saturating_sub(1));
-        (first..bytes.len())
-            .find(|&start| {
-                let rest = &bytes[start..];
-                self.patterns.iter().any(|(form, _)| form.len() > rest.len() && form.starts_with(rest))
-            })
-            .unwrap_or(bytes.len())
+        let values = self.values().map_or(0, Values::longest);
+        values.max(self.personal().map_or(0, |_| Personal::LONGEST))
     }
 
     /// All of it at once.
@@ -149,115 +80,59 @@ impl Masker {
     }
 
     /// The part from `from` to `to` of bytes, masked by what all of them show; `None` when nothing is to
-    /// be masked there.
+    /// be masked.
     pub(crate) fn window(&self, bytes: &[u8], from: usize, to: usize) -> Option<Vec<u8>> {
-        let spans: Vec<Span> =
-            self.spans(bytes).into_iter().filter(|span| span.end > from && span.start < to).collect();
-        if spans.is_empty() {
-            return None;
-        }
-        let mut masked = Vec::with_capacity(to - from);
-        let mut at = from;
-        for span in spans {
-            masked.extend_from_slice(bytes.get(at..span.start.max(at)).unwrap_or_default());
-            masked.extend_from_slice(self.markers[span.secret].as_bytes());
-            at = span.end.min(to);
-        }
-        masked.extend_from_slice(&bytes[at..to]);
-        Some(masked)
+        let first = self.values().and_then(|values| replaced(values, bytes, from, to));
+        let (bytes, from, to) =
+            first.as_ref().map_or((bytes, from, to), |first| (&first.bytes[..], first.from, first.to));
+        let second = self.personal().and_then(|personal| replaced(personal, bytes, from, to));
+        second.or(first).map(|Replaced { mut bytes, from, to }| {
+            bytes.truncate(to);
+            bytes.drain(..from);
+            bytes
+        })
     }
 }
 
-/// A stream of bytes being masked.
-#[derive(Debug, Default)]
-pub(crate) struct Stream {
-    /// What came and is not told yet.
-    pending: Zeroizing<Vec<u8>>,
-    /// How much of the beginning of that belongs to something whose marker was told.
-    told: usize,
-    /// Bytes that came, and bytes that were told.
-    came: u64,
-    gave: u64,
-    /// Where replacements ended: among the bytes that came, and among those that were told.
-    shifts: VecDeque<(u64, u64)>,
+/// Bytes in which something was replaced, and where a part of them is now.
+struct Replaced {
+    bytes: Vec<u8>,
+    from: usize,
+    to: usize,
 }
 
-impl Stream {
-    /// Takes a piece; what may be told now is the answer.
-    pub(crate) fn push(&mut self, masker: Option<&Masker>, piece: &Bytes) -> Bytes {
-        self.came += piece.len() as u64;
-        let Some(masker) = masker else {
-            if self.pending.is_empty() {
-                self.gave += piece.len() as u64;
-                return piece.clone();
-            }
-            self.pending.extend_from_slice(piece);
-            return self.finish(None);
-        };
-        self.pending.extend_from_slice(piece);
-        let open = masker.open_end(&self.pending);
-        self.take(Some(masker), open)
+/// Replaces what a finder finds; a part that begins or ends within that has it whole. `None` when nothing
+/// was found.
+fn replaced<F: Finder>(finder: &F, bytes: &[u8], from: usize, to: usize) -> Option<Replaced> {
+    let spans = finder.look(&mut F::Before::default(), bytes, true).spans;
+    if spans.is_empty() {
+        return None;
     }
-
-    /// Nothing more will come.
-    pub(crate) fn finish(&mut self, masker: Option<&Masker>) -> Bytes {
-        let end = self.pending.len();
-        self.take(masker, end)
-    }
-
-    /// Tells everything before `open`, and of what reaches over it the marker.
-    fn take(&mut self, masker: Option<&Masker>, open: usize) -> Bytes {
-        let bytes = std::mem::take(&mut self.pending);
-        let base = self.came - bytes.len() as u64;
-        let mut spans = masker.map(|masker| masker.spans(&bytes)).unwrap_or_default();
-        // What was told already goes on as far as it reached, or as far as something overlaps it.
-        let mut at = std::mem::take(&mut self.told);
-        while let Some(span) = spans.first().copied().filter(|span| span.start < at) {
-            at = at.max(span.end);
-            spans.remove(0);
+    let mut out = Vec::with_capacity(bytes.len());
+    let (mut new_from, mut new_to) = (None, None);
+    let mut at = 0;
+    for span in spans {
+        let plain = out.len();
+        if from < span.start {
+            new_from.get_or_insert(plain + from.saturating_sub(at));
         }
-        let mut out = Vec::with_capacity(bytes.len());
-        for span in spans {
-            if span.start >= open {
-                break;
-            }
-            out.extend_from_slice(&bytes[at..span.start]);
-            if let Some(masker) = masker {
-                out.extend_from_slice(masker.markers[span.secret].as_bytes());
-            }
-            at = span.end;
-            self.note_shift(base + span.end as u64, self.gave + out.len() as u64);
+        if to <= span.start {
+            new_to.get_or_insert(plain + to.saturating_sub(at));
         }
-        if at < open {
-            out.extend_from_slice(&bytes[at..open]);
+        out.extend_from_slice(&bytes[at..span.start]);
+        if from < span.end {
+            new_from.get_or_insert(out.len());
         }
-        self.told = at.saturating_sub(open);
-        self.pending = Zeroizing::new(bytes[open..].to_vec());
-        self.gave += out.len() as u64;
-        out.into()
-    }
-
-    fn note_shift(&mut self, came: u64, gave: u64) {
-        if self.shifts.len() == MOST_SHIFTS {
-            self.shifts.pop_front();
+        out.extend_from_slice(finder.marker(span).as_bytes());
+        if to <= span.end {
+            new_to.get_or_insert(out.len());
         }
-        self.shifts.push_back((came, gave));
+        at = span.end;
     }
-
-    /// Where a part of the bytes that came is among those that were told, and how long it is there.
-    pub(crate) fn part(&self, from: u64, length: u64) -> (u64, u64) {
-        let (start, end) = (self.place(from), self.place(from + length));
-        (start, end - start)
-    }
-
-    /// Where a place among the bytes that came is among those that were told.
-    pub(crate) fn place(&self, came: u64) -> u64 {
-        let before = self.shifts.iter().rev().find(|(ended, _)| *ended <= came);
-        let (ended, gave) = before.copied().unwrap_or((0, 0));
-        // Inside of something replaced it is the end of that.
-        let within = self.shifts.iter().find(|(next, _)| *next > came).map_or(u64::MAX, |(_, gave)| *gave);
-        (gave + (came - ended)).min(within)
-    }
+    let from = new_from.unwrap_or(out.len() + from.saturating_sub(at));
+    let to = new_to.unwrap_or(out.len() + to.saturating_sub(at));
+    out.extend_from_slice(&bytes[at..]);
+    Some(Replaced { bytes: out, from, to })
 }
 
 #[cfg(test)]

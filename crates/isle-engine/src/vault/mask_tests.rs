@@ -2,13 +2,17 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 
+use super::super::secret::SecretName;
+use super::super::stream::Stream;
 use super::*;
 
 fn masker(values: &[(&str, &str)]) -> Masker {
     let named: Vec<(SecretName, &str)> =
         values.iter().map(|(name, value)| (name.parse().unwrap(), *value)).collect();
-    Masker::new(named.iter().map(|(name, value)| (name, *value))).unwrap().unwrap()
+    let values = Values::new(named.iter().map(|(name, value)| (name, *value))).unwrap();
+    Masker::of(values.map(Arc::new), Personal::default()).unwrap()
 }
 
 fn whole(masker: &Masker, text: &[u8]) -> Vec<u8> {
@@ -24,7 +28,7 @@ fn in_pieces(masker: &Masker, text: &[u8], cuts: &[usize]) -> Vec<u8> {
         at = cut;
     }
     out.extend_from_slice(&stream.finish(Some(masker)));
-    assert!(stream.pending.is_empty());
+    assert_eq!(stream.held(), 0);
     out
 }
 
@@ -131,7 +135,7 @@ fn what_is_held_back_stays_small() {
     let mut out = Vec::new();
     for _ in 0..1000 {
         out.extend_from_slice(&stream.push(Some(&masker), &Bytes::from_static(&[b'a'; 1000])));
-        assert!(stream.pending.len() < masker.longest(), "{}", stream.pending.len());
+        assert!(stream.held() < masker.longest(), "{}", stream.held());
     }
     out.extend_from_slice(&stream.finish(Some(&masker)));
     assert_eq!(out, b"[secret RUN]");
@@ -173,7 +177,7 @@ fn without_a_masker_nothing_is_copied_or_held() {
 
 #[test]
 fn what_cannot_be_masked_is_withheld() {
-    let masker = Masker::withholding().unwrap();
+    let masker = Masker::of(Some(Arc::new(Values::withholding().unwrap())), Personal::default()).unwrap();
     assert_eq!(whole(&masker, b"anything"), b"[withheld: the secrets are locked]");
     assert_eq!(whole(&masker, b""), b"");
     let mut stream = Stream::default();
@@ -184,5 +188,26 @@ fn what_cannot_be_masked_is_withheld() {
 #[test]
 fn short_values_are_not_looked_for() {
     let name: SecretName = "PIN".parse().unwrap();
-    assert!(Masker::new([(&name, "1234567")]).unwrap().is_none());
+    assert!(Values::new([(&name, "1234567")]).unwrap().is_none());
+}
+
+#[test]
+fn values_and_personal_data_are_masked_together_wherever_a_stream_is_cut() {
+    let name: SecretName = "KEY".parse().unwrap();
+    let values = Values::new([(&name, "hunter22")]).unwrap().map(Arc::new);
+    let personal = Personal::read(&["email".to_owned(), "card".to_owned()]).unwrap();
+    let masker = Masker::of(values, personal).unwrap();
+    for (text, shown) in [
+        ("hunter22 jane@example.com", "[secret KEY] [email]"),
+        ("hunter22@example.com 4111111111111111hunter22", "[secret KEY]@example.com [card][secret KEY]"),
+        ("jane@hunter22.com", "jane@[secret KEY].com"),
+    ] {
+        assert_eq!(whole(&masker, text.as_bytes()), shown.as_bytes(), "{text}");
+        for first in 0..=text.len() {
+            for second in first..=text.len() {
+                let got = in_pieces(&masker, text.as_bytes(), &[first, second]);
+                assert_eq!(String::from_utf8(got).unwrap(), shown, "{text} cut at {first} and {second}");
+            }
+        }
+    }
 }

@@ -2,11 +2,18 @@
 //! told to nobody. Sandboxes get placeholders, or, where a person asked for it, values that are masked in
 //! everything that comes out again.
 
+mod find;
+mod forget;
 mod forms;
+mod give;
 mod key;
+mod keyring;
 mod mask;
+mod personal;
+mod program;
 mod seal;
 mod secret;
+mod stream;
 mod swaps;
 mod uses;
 
@@ -26,8 +33,11 @@ use key::Missing;
 use seal::{About, Key};
 
 pub use key::{ExposePolicy, GivenSecret, KeyText, VaultConfig};
-pub(crate) use mask::{Masker, Stream as MaskedStream};
+pub use keyring::{DesktopKeyring, Keyring};
+pub(crate) use mask::Masker;
+pub use personal::Personal;
 pub(crate) use secret::{SecretHost, SecretName, SecretText, Wishes};
+pub(crate) use stream::Stream as MaskedStream;
 pub(crate) use uses::{RunSecrets, SandboxSecrets, Use};
 
 /// Secrets of one namespace.
@@ -217,7 +227,7 @@ impl Inner {
             && !key.opens(&check)
         {
             return Err(Error::new(Code::VaultLocked, "the secrets were sealed with another key")
-                .next("start the daemon with the key they were sealed with (ISLE_VAULT_KEY, vault_key_command or the key file)")
+                .next("start the daemon with the key they were sealed with (ISLE_VAULT_KEY, vault_key_command, vault_keyring or the key file)")
                 .next("without it they are lost: remove them, and set them again"));
         }
         *crate::lock(&self.vault.key) = Some(key.clone());

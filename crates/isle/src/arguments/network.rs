@@ -76,7 +76,7 @@ pub(crate) enum GrantsCommand {
 pub(crate) struct ApproveArguments {
     /// The request, as `isle grants list` shows it
     pub(crate) request: String,
-    /// For what: one connection, the run that asked, the sandbox, or all of its namespace
+    /// For what: once, the run that asked, the sandbox, or all of its namespace
     #[arg(long, value_name = "SCOPE", value_parser = ["once", "run", "sandbox", "namespace"])]
     pub(crate) scope: Option<String>,
     /// How long, such as 1h

@@ -74,17 +74,22 @@ fn granted(answer: &Value) -> String {
         .map(|(port, protocol)| format!("{port} ({})", protocol.as_str().unwrap_or_default()))
         .collect();
     let whom = match answer["scope"].as_str() {
+        Some("once") if answer["requests"].is_u64() => {
+            format!("one request of {}", fields::text(answer, "sandbox"))
+        }
         Some("once") => format!("one connection of {}", fields::text(answer, "sandbox")),
         Some("run") => format!("the run that asked, in {}", fields::text(answer, "sandbox")),
         Some("namespace") => format!("all sandboxes of the namespace {}", fields::text(answer, "namespace")),
         _ => fields::text(answer, "sandbox"),
     };
     let left = answer["seconds_left"].as_u64().map_or_else(String::new, |left| format!(", for {left}s"));
+    let only = answer["only"].as_str().map_or_else(String::new, |only| format!(", for {only} only"));
     format!(
-        "granted to {}: {}, port {}{left}\n",
+        "granted to {}: {}, port {}{}{left}\n",
         escaped(&whom),
         escaped(&fields::text(answer, "host")),
-        ports.join(" and ")
+        ports.join(" and "),
+        escaped(&only)
     )
 }
 

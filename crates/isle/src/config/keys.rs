@@ -346,6 +346,14 @@ pub(crate) static KEYS: &[Key] = &[
         "Who may have the value of a secret put into a sandbox: never, people (no model), or anybody.",
     ),
     setting(
+        "mask_pii",
+        Kind::List,
+        Some(""),
+        Some("ISLE_MASK_PII"),
+        Scope::Daemon,
+        "Personal data masked in what comes out of sandboxes: any of email, card, iban, phone, ip.",
+    ),
+    setting(
         "secrets_from_env",
         Kind::Map,
         None,
@@ -360,6 +368,14 @@ pub(crate) static KEYS: &[Key] = &[
         Some("ISLE_VAULT_KEY_COMMAND"),
         Scope::Daemon,
         "A program and its arguments that prints the key of the secrets, such as one that asks a keyring.",
+    ),
+    setting(
+        "vault_keyring",
+        Kind::Choice(&["none", "desktop", "kernel"]),
+        Some("none"),
+        Some("ISLE_VAULT_KEYRING"),
+        Scope::Daemon,
+        "The keyring that keeps the key of the secrets: none, desktop (stays), or kernel (until the machine restarts).",
     ),
     setting(
         "vault_key_file",

@@ -35,6 +35,7 @@ const FIELDS: &[(&str, Kind)] = &[
     ("idle", Kind::Term),
     ("env", Kind::Map),
     ("allow", Kind::List),
+    ("mask_pii", Kind::List),
 ];
 
 /// Reads all of them; a refusal comes with its place in the text.

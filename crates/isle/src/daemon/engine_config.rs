@@ -2,19 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Component, PathBuf};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use isle_client::Result;
 use isle_engine::EngineConfig;
 use isle_engine::backend::{Limits, Tier};
 use isle_engine::engine::{
-    Deadlines, DenyList, ExposePolicy, GivenSecret, KeyText, NamePattern, NetworkConfig, Quotas, SecretNames,
-    SpawnPolicies, SpawnPolicy, VaultConfig,
+    Deadlines, DenyList, DesktopKeyring, ExposePolicy, GivenSecret, KeyText, Keyring, NamePattern,
+    NetworkConfig, Personal, Quotas, SecretNames, SpawnPolicies, SpawnPolicy, VaultConfig,
 };
 use isle_engine::ops::{Registry, Toolsets};
 use isle_engine::profile::Profile;
 use isle_engine::values::{ByteSize, Namespace, SandboxName, Span, Term};
 use isle_engine::{Code, Error};
+use isle_linux::KernelKeyring;
 use isle_mcp::{Descriptions, McpOptions};
 
 use crate::config::{Origin, ProfileTable, Settings, Value};
@@ -76,6 +78,8 @@ fn vault(settings: &Settings) -> Result<VaultConfig> {
     Ok(VaultConfig {
         key: std::env::var("ISLE_VAULT_KEY").ok().filter(|text| !text.is_empty()).map(KeyText::new),
         key_command: list(settings, "vault_key_command")?,
+        // Which is that of a state directory.
+        keyring: None,
         key_file: settings.text("vault_key_file").map(PathBuf::from),
         expose: match text(settings, "expose_secrets")?.as_str() {
             "never" => ExposePolicy::Never,
@@ -86,6 +90,19 @@ fn vault(settings: &Settings) -> Result<VaultConfig> {
             .iter()
             .map(|(whose, from)| GivenSecret::new(whose, from, |variable| std::env::var(variable).ok()))
             .collect::<isle_engine::Result<_>>()?,
+        mask_pii: Personal::read(&list(settings, "mask_pii")?).map_err(|error| {
+            refused(settings, "mask_pii", &error.message, error.next_steps.first().map_or("", String::as_str))
+        })?,
+    })
+}
+
+/// The keyring that keeps the key of the vault of a state directory.
+pub(crate) fn keyring(settings: &Settings, state_dir: &Path) -> Result<Option<Arc<dyn Keyring>>> {
+    let vault = state_dir.to_string_lossy().into_owned();
+    Ok(match text(settings, "vault_keyring")?.as_str() {
+        "desktop" => Some(Arc::new(DesktopKeyring::new(vault))),
+        "kernel" => Some(Arc::new(KernelKeyring::new(&vault))),
+        _ => None,
     })
 }
 
@@ -118,6 +135,7 @@ fn profile(table: &ProfileTable) -> Profile {
             ("idle", Value::Term(term)) => profile.idle = Some(term),
             ("env", Value::Map(map)) => profile.env = map,
             ("allow", Value::List(hosts)) => profile.allow = hosts,
+            ("mask_pii", Value::List(kinds)) => profile.mask_pii = kinds,
             // The table of fields gives each the kind it has here.
             (name, value) => tracing::warn!(name, ?value, "a profile has a value nobody reads"),
         }

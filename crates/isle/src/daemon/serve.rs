@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
-use super::engine_config::{engine_config, list, listen_address, mcp_options, pool_size, switch};
+use super::engine_config::{engine_config, keyring, list, listen_address, mcp_options, pool_size, switch};
 use super::log::LogWriter;
 use super::start::Announcement;
 use crate::config::Settings;
@@ -105,6 +105,7 @@ async fn live(ground: Ground, places: &Places, settings: &Settings) -> Result<()
     end_on_signals(shutdown.clone())?;
     let mut config = engine_config(settings)?;
     config.vault.key_file.get_or_insert_with(|| places.state_dir.join("vault.key"));
+    config.vault.keyring = keyring(settings, &places.state_dir)?;
     let mcp = mcp_options(settings)?;
     let options = ListenOptions {
         unix: Some(places.socket.clone()),

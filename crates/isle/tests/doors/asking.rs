@@ -34,19 +34,19 @@ pub(crate) fn request_of(daemon: &TestDaemon, host: &str) -> Value {
     requests(daemon).into_iter().find(|one| one["host"] == host).unwrap_or_default()
 }
 
-fn id(request: &Value) -> String {
+pub(crate) fn id(request: &Value) -> String {
     request["request"].as_str().unwrap_or_else(|| panic!("{request}")).to_owned()
 }
 
-fn approve(daemon: &TestDaemon, request: &Value, answer: Value) -> Value {
+pub(crate) fn approve(daemon: &TestDaemon, request: &Value, answer: Value) -> Value {
     daemon.post(&format!("/v1/network/requests/{}/approve", id(request)), answer)
 }
 
-fn grants(daemon: &TestDaemon, sandbox: &str) -> Vec<Value> {
+pub(crate) fn grants(daemon: &TestDaemon, sandbox: &str) -> Vec<Value> {
     daemon.get(&format!("/v1/sandboxes/{sandbox}/grants"))["grants"].as_array().unwrap().clone()
 }
 
-fn wait(daemon: &TestDaemon, run: &Value) -> Value {
+pub(crate) fn wait(daemon: &TestDaemon, run: &Value) -> Value {
     daemon.post(&format!("/v1/runs/{}/wait", run["run_id"].as_str().unwrap()), json!({ "timeout": "120s" }))
 }
 

@@ -55,9 +55,14 @@ impl Server {
 
     /// A daemon that knows the server's name and believes its authority.
     pub(crate) fn daemon(&self) -> TestDaemon {
+        self.daemon_with("")
+    }
+
+    /// The same with more settings.
+    pub(crate) fn daemon_with(&self, settings: &str) -> TestDaemon {
         let authority = self.directory.path().join("ca.pem");
         let config = format!(
-            "network_ca_files = [{:?}]\n[network_hosts]\n\"web.test\" = \"127.0.0.1\"\n",
+            "{settings}network_ca_files = [{:?}]\n[network_hosts]\n\"web.test\" = \"127.0.0.1\"\n",
             authority.to_str().unwrap()
         );
         TestDaemon::start_configured(&config, &[])
@@ -74,7 +79,7 @@ impl Server {
     }
 
     /// Grants requests of it; says nothing of what else is granted.
-    fn allow(&self, daemon: &TestDaemon, sandbox: &str, requests: &[&str]) {
+    pub(crate) fn allow(&self, daemon: &TestDaemon, sandbox: &str, requests: &[&str]) {
         let mut hosts = vec![format!("127.0.0.1:{}", self.port)];
         hosts.extend(requests.iter().map(|request| self.url(request)));
         daemon.post(&format!("/v1/sandboxes/{sandbox}/grants"), json!({ "hosts": hosts }));

@@ -10,6 +10,31 @@ use crate::servers::{Server, allow, has, python, start};
 /// keeps, are far below it; all that a flood could have sent is far above.
 const GROWTH: u64 = 192 << 20;
 
+/// A daemon, an echo, and sandboxes that may reach it.
+struct Ground {
+    daemon: TestDaemon,
+    echo: Server,
+    port: u16,
+}
+
+impl Ground {
+    /// `None` where there is nothing to make floods with.
+    fn new(sandboxes: &[&str]) -> Option<Self> {
+        let (daemon, echo) = (start(), Server::echo());
+        if !has(&daemon, "python3") {
+            return None;
+        }
+        let port = echo.port;
+        sandboxes.iter().for_each(|sandbox| drop(allow(&daemon, sandbox, &reaching(port))));
+        Some(Self { daemon, echo, port })
+    }
+}
+
+/// What has to be granted to reach a server of this machine.
+fn reaching(port: u16) -> [String; 2] {
+    [format!("web.test:{port}"), format!("127.0.0.1:{port}")]
+}
+
 fn resident(daemon: &TestDaemon) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -40,14 +65,8 @@ fn echoed(daemon: &TestDaemon, sandbox: &str, port: u16) -> bool {
 
 #[test]
 fn connections_that_say_nothing_hold_up_neither_their_sandbox_nor_another() {
-    let (daemon, echo) = (start(), Server::echo());
-    if !has(&daemon, "python3") {
-        return;
-    }
-    let port = echo.port;
-    let hosts = [format!("web.test:{port}"), format!("other.test:{port}/tls"), format!("127.0.0.1:{port}")];
-    allow(&daemon, "wild", &hosts);
-    allow(&daemon, "calm", &hosts);
+    let Some(Ground { daemon, echo, port }) = Ground::new(&["wild", "calm"]) else { return };
+    allow(&daemon, "wild", &[format!("other.test:{port}/tls")]);
     let before = resident(&daemon);
     // Some go out at once, others wait for the words that a TLS grant is held to.
     let script = format!(
@@ -72,14 +91,7 @@ fn connections_that_say_nothing_hold_up_neither_their_sandbox_nor_another() {
 
 #[test]
 fn no_more_connections_than_a_sandbox_may_have_are_opened() {
-    let (daemon, echo) = (start(), Server::echo());
-    if !has(&daemon, "python3") {
-        return;
-    }
-    let port = echo.port;
-    let hosts = [format!("web.test:{port}"), format!("127.0.0.1:{port}")];
-    allow(&daemon, "wild", &hosts);
-    allow(&daemon, "calm", &hosts);
+    let Some(Ground { daemon, echo, port }) = Ground::new(&["wild", "calm"]) else { return };
     let script = format!(
         "import socket, time, resource\n\
          resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))\n\
@@ -103,13 +115,9 @@ fn no_more_connections_than_a_sandbox_may_have_are_opened() {
 
 #[test]
 fn a_server_that_does_not_read_holds_its_senders_back_and_the_daemon_stays_small() {
-    let (daemon, deaf, echo) = (start(), Server::deaf(), Server::echo());
-    if !has(&daemon, "python3") {
-        return;
-    }
-    let (silent, port) = (deaf.port, echo.port);
-    allow(&daemon, "wild", &[format!("web.test:{silent}"), format!("127.0.0.1:{silent}")]);
-    allow(&daemon, "calm", &[format!("web.test:{port}"), format!("127.0.0.1:{port}")]);
+    let Some(Ground { daemon, port, .. }) = Ground::new(&["calm"]) else { return };
+    let silent = Server::deaf().port;
+    allow(&daemon, "wild", &reaching(silent));
     let before = resident(&daemon);
     let script = format!(
         "import socket, time\n\
@@ -137,14 +145,7 @@ fn a_server_that_does_not_read_holds_its_senders_back_and_the_daemon_stays_small
 
 #[test]
 fn questions_without_end_and_without_sense_are_answered_or_dropped_and_cost_nobody_else() {
-    let (daemon, echo) = (start(), Server::echo());
-    if !has(&daemon, "python3") {
-        return;
-    }
-    let port = echo.port;
-    let hosts = [format!("web.test:{port}"), format!("127.0.0.1:{port}")];
-    allow(&daemon, "wild", &hosts);
-    allow(&daemon, "calm", &hosts);
+    let Some(Ground { daemon, echo, port }) = Ground::new(&["wild", "calm"]) else { return };
     let before = resident(&daemon);
     let script = "import os, random, socket\n\
          asking = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); asking.setblocking(False)\n\
@@ -173,11 +174,7 @@ fn questions_without_end_and_without_sense_are_answered_or_dropped_and_cost_nobo
 
 #[test]
 fn a_thousand_connections_of_many_sandboxes_are_carried_without_an_error() {
-    let (daemon, echo) = (start(), Server::echo());
-    if !has(&daemon, "python3") {
-        return;
-    }
-    let port = echo.port;
+    let Some(Ground { daemon, echo, port }) = Ground::new(&[]) else { return };
     let names: Vec<String> = (0..10).map(|number| format!("box-{number}")).collect();
     let script = format!(
         "import socket, json\n\
@@ -197,7 +194,7 @@ fn a_thousand_connections_of_many_sandboxes_are_carried_without_an_error() {
             .map(|name| {
                 let (daemon, script) = (&daemon, &script);
                 scope.spawn(move || {
-                    allow(daemon, name, &[format!("web.test:{port}"), format!("127.0.0.1:{port}")]);
+                    allow(daemon, name, &reaching(port));
                     python(daemon, name, script, &[])
                 })
             })

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::until;
-use crate::servers::{Server, allow, has, plain_python, python, start};
+use crate::servers::{Server, allow, has, hex, plain_python, python, start};
 
 /// Asks the name server of the sandbox for each of several names, given as lists of labels in hex; says
 /// the code of each answer and its address.
@@ -27,10 +27,6 @@ print(json.dumps([answers[number] for number in sorted(answers)]))"#;
 
 fn labels(name: &[u8]) -> Vec<String> {
     name.split(|&byte| byte == b'.').map(hex).collect()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[test]

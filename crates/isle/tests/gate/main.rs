@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
 mod bulk;
+mod asking;
 mod clients;
 mod clients_opened;
 mod faults;
@@ -13,6 +14,8 @@ mod floods;
 #[expect(dead_code, unused_imports, reason = "shared with the other end-to-end tests, which use the rest")]
 mod harness;
 mod hosts;
+mod opened;
 mod rebinding;
 mod servers;
+mod vault;
 mod words;

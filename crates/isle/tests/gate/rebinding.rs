@@ -91,8 +91,13 @@ fn answer(question: &[u8], addresses: &[[u8; 4]]) -> Vec<u8> {
     packet
 }
 
-/// A daemon that asks the name server of the test, which only root can arrange.
-fn start(names: &NameServer) -> TestDaemon {
+/// A name server of the test, and a daemon that asks it, which only root can arrange.
+fn ground() -> Option<(NameServer, TestDaemon)> {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can give a daemon a name server of its own");
+        return None;
+    }
+    let names = NameServer::start().unwrap();
     let mut daemon = TestDaemon::start_configured(NAMES, &[]);
     let settings = daemon.home().write("resolv.conf", &format!("nameserver {}\n", names.address));
     let switch = daemon.home().write("nsswitch.conf", "hosts: files dns\n");
@@ -102,7 +107,7 @@ fn start(names: &NameServer) -> TestDaemon {
         settings.display(),
         switch.display()
     ));
-    daemon
+    has(&daemon, "python3").then_some((names, daemon))
 }
 
 /// Connects to each of several names in turn and says what was heard.
@@ -116,15 +121,7 @@ print(json.dumps(heard))"#;
 
 #[test]
 fn an_address_is_asked_for_once_checked_and_dialed_and_a_name_cannot_change_it() {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can give a daemon a name server of its own");
-        return;
-    }
-    let names = NameServer::start().unwrap();
-    let daemon = start(&names);
-    if !has(&daemon, "python3") {
-        return;
-    }
+    let Some((names, daemon)) = ground() else { return };
     let inside = Server::saying("127.0.0.1:0", "inside");
     let port = inside.port;
     let _outside = Server::saying(&format!("127.0.0.2:{port}"), "outside");
@@ -166,15 +163,7 @@ fn an_address_is_asked_for_once_checked_and_dialed_and_a_name_cannot_change_it()
 
 #[test]
 fn names_whose_servers_are_slow_hold_up_only_the_sandbox_that_asks() {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can give a daemon a name server of its own");
-        return;
-    }
-    let names = NameServer::start().unwrap();
-    let daemon = start(&names);
-    if !has(&daemon, "python3") {
-        return;
-    }
+    let Some((names, daemon)) = ground() else { return };
     let server = Server::saying("127.0.0.1:0", "well");
     let port = server.port;
     names.answer("steady.example", &[&[[127, 0, 0, 1]]]);

@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use serde_json::{Value, json};
 
 use crate::harness::until;
-use crate::servers::{Server, allow, has, python, start};
+use crate::servers::{Server, allow, has, hex, python, start};
 
 /// Sends each of several messages over a connection of its own; says how each was answered.
 const SAY: &str = r#"
@@ -30,10 +30,10 @@ for name, text in json.loads(sys.argv[3]).items():
 print(json.dumps(answers))"#;
 
 /// What must not be heard is in the request that has this word.
-const EVIL: &str = "evil";
+pub(crate) const EVIL: &str = "evil";
 
 /// Requests whose hidden part, or whole, is for somebody else. Each has a name of its own in it.
-fn requests() -> Vec<(String, String)> {
+pub(crate) fn requests() -> Vec<(String, String)> {
     let host = "web.test";
     let other = |name: &str| format!("GET /{EVIL}-{name} HTTP/1.1\r\nHost: other.test\r\n\r\n");
     let all = [
@@ -172,12 +172,8 @@ fn no_request_to_another_host_passes_an_http_grant() {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// A first message of TLS for a server.
-fn client_hello(name: &str) -> Vec<u8> {
+pub(crate) fn client_hello(name: &str) -> Vec<u8> {
     let vector = |width: usize, content: &[u8]| {
         let mut bytes = (content.len() as u64).to_be_bytes()[8 - width..].to_vec();
         bytes.extend_from_slice(content);

@@ -208,9 +208,14 @@ impl TestDaemon {
     /// Waits until the daemon has died by itself, as a crash would have it.
     pub(crate) fn died(&mut self) {
         use std::os::unix::process::ExitStatusExt;
-        let mut child = self.child.take().unwrap();
-        let status = until_some("the daemon has died", || child.try_wait().unwrap());
+        let status = self.ended();
         assert_eq!(status.signal(), Some(9), "{status}");
+    }
+
+    /// Waits until the daemon has ended, however it did.
+    pub(crate) fn ended(&mut self) -> ExitStatus {
+        let mut child = self.child.take().unwrap();
+        until_some("the daemon has ended", || child.try_wait().unwrap())
     }
 
     /// Starts it again on the same state.
