@@ -180,6 +180,7 @@ async fn operation(mut stream: Stream, agent: Shared) -> Result<(), isle_wire::F
             let count = pause::set(&agent, on).await;
             write_message(&mut stream, &Reply::Stood(count)).await?;
         }
+        Request::Usage => write_message(&mut stream, &Reply::Used(ration::usage::now())).await?,
         Request::Gate => return network::gate(stream, agent).await,
         Request::Take(request) => {
             network::take(stream, agent, &request).await;

@@ -96,6 +96,12 @@ impl Inner {
         Some((own, root.clone()))
     }
 
+    /// Whether the policy of its tree lets the ports of a child be shown on the host.
+    pub(crate) fn child_can_expose(&self, sandbox: &Sandbox) -> bool {
+        let policy = self.config.spawn_policies.of(&sandbox.root().name);
+        sandbox.child_of().is_some() && policy.is_some_and(|policy| policy.child_can_expose)
+    }
+
     /// All that descends from an incarnation, children before grandchildren, by name.
     pub(crate) fn family(&self, parent: &SandboxId) -> Vec<Arc<Sandbox>> {
         let all = self.fleet.named();

@@ -72,6 +72,8 @@ pub(crate) struct Given {
     pub(crate) attached: Vec<(String, String)>,
     /// Variables of the run alone.
     pub(crate) own: Vec<(String, String)>,
+    /// Names of all of them, with whether the run sees the value itself.
+    pub(crate) names: BTreeMap<SecretName, bool>,
     /// What should be said about it.
     pub(crate) note: Option<String>,
     /// Ends what is the run's alone.
@@ -455,6 +457,7 @@ impl Inner {
             let Some((variable, exposed)) = one.attached else { continue };
             if !exposed {
                 given.attached.push((variable, one.placeholder));
+                given.names.insert(name, false);
                 continue;
             }
             match self.vault.usable(&sandbox.namespace, &name) {
@@ -462,6 +465,7 @@ impl Inner {
                     let value = self.vault.open(&row)?;
                     secrets.remember(&name, &value)?;
                     given.attached.push((variable, value.reveal().to_owned()));
+                    given.names.insert(name, true);
                 }
                 Err(error) => missing.push(error.message),
             }
@@ -472,6 +476,9 @@ impl Inner {
         if !wishes.is_empty() {
             given.held = Some(RunSecrets { secrets: Arc::clone(secrets), run: run.clone() });
             given.own = self.give_secrets(context, sandbox, wishes, Some(run))?;
+            for (wish, exposed) in wishes.all() {
+                *given.names.entry(wish.secret.clone()).or_default() |= exposed;
+            }
             self.record_uses(sandbox, &Audit::files(context, "secret_use", sandbox, names(wishes)))?;
         }
         Ok(given)

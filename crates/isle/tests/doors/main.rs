@@ -66,3 +66,4 @@ mod trees;
 mod trying;
 mod validate;
 mod watching;
+mod webhooks;
