@@ -12,7 +12,7 @@ mod spawn;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use crate::backend::{ChildOf, Tier};
+use crate::backend::ChildOf;
 use crate::context::CallContext;
 use crate::engine::Inner;
 use crate::error::Result;
@@ -26,9 +26,9 @@ pub(crate) use policy::DEEPEST;
 pub use policy::{NamePattern, SpawnPolicies, SpawnPolicy};
 pub(crate) use spawn::{Counted, SpawnRequest};
 
-/// Whether a sandbox gets a control socket. It needs a root of its own to have one.
-pub(crate) fn has_control(tier: Tier, policy: Option<&SpawnPolicy>) -> bool {
-    tier == Tier::Container && policy.is_some_and(|policy| policy.inject_ctl)
+/// Whether a sandbox gets a control socket.
+pub(crate) fn has_control(policy: Option<&SpawnPolicy>) -> bool {
+    policy.is_some_and(|policy| policy.inject_ctl)
 }
 
 /// How often each sandbox has spawned. Whoever spawns holds the lock from counting what exists until the
