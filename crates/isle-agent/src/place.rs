@@ -7,8 +7,8 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::OnceLock;
 
 use isle_linux::request::{Directories, MakeRequest};
-use isle_linux::setup::{CONTROL_DIRECTORY, SANDBOX_HOME};
 use isle_linux::setup::landlock::Ruleset;
+use isle_linux::setup::{CONTROL_DIRECTORY, SANDBOX_HOME};
 use minicbor::bytes::ByteVec;
 
 /// A sandbox among the host's processes.

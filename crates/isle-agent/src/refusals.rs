@@ -7,8 +7,8 @@ use isle_linux::setup::seccomp::{Listener, Notification};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::serve::Shared;
-use crate::{control, tree};
 use crate::watched::watch;
+use crate::{control, tree};
 
 pub(crate) async fn answer(listener: Listener, agent: Shared) {
     let Ok(listener) = watch(listener) else { return };

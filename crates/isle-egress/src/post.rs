@@ -190,8 +190,9 @@ impl Poster {
                 Host::Address(address) => ServerName::from(*address),
                 Host::Name(name) => ServerName::try_from(name.to_string()).map_err(|error| failed(&error))?,
             };
-            let connector = TlsConnector::from(config).with_alpn(vec![b"http/1.1".to_vec()]);
-            let stream = connector.connect(server, stream).await.map_err(|error| failed(&error))?;
+            let connector = TlsConnector::from(config);
+            let connecting = connector.with_alpn(vec![b"http/1.1".to_vec()]).connect(server, stream);
+            let stream = connecting.await.map_err(|error| failed(&error))?;
             answered(url, stream, request).await
         };
         let status = tokio::time::timeout(ALTOGETHER, posting).await.map_err(|_| PostError::TimedOut)??;
@@ -280,7 +281,8 @@ mod tests {
         ] {
             assert_eq!(Url::parse(text), Err(error), "{text}");
         }
-        for text in ["http://169.254.169.254/", "http://0.0.0.0/", "http://[ff02::1]/", "https://2130706433/"] {
+        for text in ["http://169.254.169.254/", "http://0.0.0.0/", "http://[ff02::1]/", "https://2130706433/"]
+        {
             assert!(Url::parse(text).is_err(), "{text}");
         }
         assert!(!format!("{:?}", Url::parse("https://example.com/token").unwrap()).contains("token"));

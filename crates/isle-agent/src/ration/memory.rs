@@ -95,7 +95,6 @@ impl Memory {
         });
         self.dying.is_some()
     }
-
 }
 
 /// What processes have, as exactly as can be had cheaply: without their programs' files.

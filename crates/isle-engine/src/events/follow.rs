@@ -90,13 +90,7 @@ impl Events {
             Some(id) if id > newest => 0,
             Some(id) => id,
         };
-        Follower {
-            bus: Arc::clone(self),
-            newest: self.subscribe(),
-            selection,
-            place,
-            ready: VecDeque::new(),
-        }
+        Follower { bus: Arc::clone(self), newest: self.subscribe(), selection, place, ready: VecDeque::new() }
     }
 }
 

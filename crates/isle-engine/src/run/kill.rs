@@ -139,7 +139,8 @@ impl Run {
             | Reply::Carried(_)
             | Reply::ArchiveRefused(_)
             | Reply::Pruned(_)
-            | Reply::Stood(_) => Ok(()),
+            | Reply::Stood(_)
+            | Reply::Used(_) => Ok(()),
         }
     }
 }

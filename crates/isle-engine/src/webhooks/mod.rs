@@ -192,7 +192,8 @@ impl Inner {
         // Another key makes another signature, which no receiver would believe.
         let secret = key.map(|key| key.secret_of(&id)).filter(|secret| secret.has_hash(&row.hash));
         let last_error = secret.is_none().then(|| {
-            "its key is gone, so nothing can be signed: remove it, and add it again for a new secret".to_owned()
+            "its key is gone, so nothing can be signed: remove it, and add it again for a new secret"
+                .to_owned()
         });
         let place = row.place.min(self.events.newest());
         Ok(Webhook {

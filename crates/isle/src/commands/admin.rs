@@ -60,11 +60,21 @@ pub(super) async fn usage(context: &Context, arguments: UsageArguments) -> Resul
             ]);
             return table.render(Paint::for_stdout());
         }
-        let mut table =
-            Table::new(&[
-                "NAME", "CPU", "MEMORY", "PEAK", "PIDS", "DISK", "READ", "WRITTEN", "NET OUT", "NET IN", "RUNS",
-                "RUNNING", "MEASURED BY",
-            ]);
+        let mut table = Table::new(&[
+            "NAME",
+            "CPU",
+            "MEMORY",
+            "PEAK",
+            "PIDS",
+            "DISK",
+            "READ",
+            "WRITTEN",
+            "NET OUT",
+            "NET IN",
+            "RUNS",
+            "RUNNING",
+            "MEASURED BY",
+        ]);
         for sandbox in fields::list(answer, "sandboxes") {
             table.row([
                 fields::text(sandbox, "name"),

@@ -349,7 +349,7 @@ fn a_sandbox_with_children_is_not_idle() {
 
 #[test]
 fn ports_of_children_are_shown_on_the_host_only_where_policy_says_so() {
-    let daemon = daemon("default = {}, open = { child_can_expose = true, child_can_spawn = true }");
+    let daemon = daemon("default = {}\nopen = { child_can_expose = true, child_can_spawn = true }");
     daemon.shell("open", "true");
     spawn(&daemon, "default", json!({"name": "shut", "memory": "64M"}));
     spawn(&daemon, "open", json!({"name": "shown", "memory": "128M"}));

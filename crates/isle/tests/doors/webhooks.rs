@@ -85,7 +85,9 @@ fn what_does_not_arrive_is_sent_again_also_by_the_next_daemon() {
     assert!(state["failed_tries"].as_u64().unwrap() >= 1 && state["next_try_at"].is_string(), "{state}");
     assert!(state["behind"].as_u64().unwrap() >= 1 && state["delivered"] == 0, "{state}");
     // The history is written a moment later than told.
-    until("it is in the history", || !daemon.get("/v1/events/history?kind=run_failed")["events"][0].is_null());
+    until("it is in the history", || {
+        !daemon.get("/v1/events/history?kind=run_failed")["events"][0].is_null()
+    });
     daemon.kill();
     receiver.answer(200, "");
     receiver.forget();
@@ -180,7 +182,7 @@ fn namespaces_have_webhooks_of_their_own_and_tenants_and_models_add_none() {
     let tools = model.request("tools/list", json!({})).to_string();
     assert!(tools.contains("\"list_webhooks\"") && !tools.contains("\"add_webhook\""), "{tools}");
     let audit = daemon.get("/v1/audit?action=add_webhook").to_string();
-    assert!(audit.contains(&format!("127.0.0.1:{}", acme.port)), "{audit}");
+    assert!(audit.contains(&format!("127.0.0.1:{}", both.port)), "{audit}");
 }
 
 #[test]

@@ -57,8 +57,8 @@ fn a_random_mix_of_everything_with_a_nemesis_agrees_with_the_model() {
     let deeds = std::thread::scope(|scope| {
         for client in &mut clients {
             let receiver = Receiver::start();
-    ground.daemon.post("/v1/webhooks", json!({"url": receiver.url(), "all": true}));
-    let (stop, broken) = (&stop, &broken);
+            ground.daemon.post("/v1/webhooks", json!({"url": receiver.url(), "all": true}));
+            let (stop, broken) = (&stop, &broken);
             scope.spawn(move || {
                 let alarm = Alarm(broken);
                 client.work(stop);

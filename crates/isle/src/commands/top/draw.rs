@@ -120,7 +120,8 @@ impl Column {
             Self::Memory => one.memory.cmp(&other.memory),
             Self::Pids => one.pids.cmp(&other.pids),
             Self::Io => {
-                let both = |row: &Row| row.read_rate.zip(row.write_rate).map(|(read, written)| read + written);
+                let both =
+                    |row: &Row| row.read_rate.zip(row.write_rate).map(|(read, written)| read + written);
                 both(one).cmp(&both(other))
             }
             Self::Disk => one.disk.cmp(&other.disk),
@@ -185,14 +186,11 @@ struct Field {
 impl View {
     pub(super) fn sorted_by(name: &str) -> Result<Self> {
         let wanted = name.to_ascii_lowercase();
-        let column = Column::ALL
-            .into_iter()
-            .find(|column| column.word() == wanted)
-            .ok_or_else(|| {
-                Error::new(Code::InvalidArgument, format!("there is no column {name:?} to sort by"))
-                    .detail("columns", Column::ALL.map(Column::word))
-                    .next("choose one of those in `details`, such as cpu or memory")
-            })?;
+        let column = Column::ALL.into_iter().find(|column| column.word() == wanted).ok_or_else(|| {
+            Error::new(Code::InvalidArgument, format!("there is no column {name:?} to sort by"))
+                .detail("columns", Column::ALL.map(Column::word))
+                .next("choose one of those in `details`, such as cpu or memory")
+        })?;
         Ok(Self { column, reversed: false, skipped: 0, page: 1 })
     }
 

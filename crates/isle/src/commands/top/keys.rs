@@ -95,14 +95,7 @@ mod tests {
         let mut keys = Keys::default();
         assert_eq!(
             keys.read(b"si\x1b[A\x1bOB\x1b[5~x\x1b[1;5Cq"),
-            [
-                Key::NextColumn,
-                Key::Column(Column::Io),
-                Key::Up,
-                Key::Down,
-                Key::PageUp,
-                Key::Leave
-            ]
+            [Key::NextColumn, Key::Column(Column::Io), Key::Up, Key::Down, Key::PageUp, Key::Leave]
         );
         for byte in b"\x1b[" {
             assert_eq!(keys.read(&[*byte]), []);
