@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::rc::Rc;
 use std::time::Duration;
@@ -109,8 +109,10 @@ fn listen(agent: &Shared) -> io::Result<()> {
         return Ok(());
     }
     if place::private().is_some() {
-        // Among the host's processes there is no place that is the sandbox's alone.
-        return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        // Among the host's processes there is no place that is the sandbox's alone, and no command has
+        // sockets: connections are asked for by a call that is refused, see `connection`.
+        agent.control.listening.set(true);
+        return Ok(());
     }
     match std::fs::DirBuilder::new().mode(0o755).create(CONTROL_DIRECTORY) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -135,18 +137,35 @@ async fn accept(listener: UnixListener, agent: Shared) {
             tokio::time::sleep(LOOK).await;
             continue;
         };
-        let control = &agent.control;
-        if control.open.get() >= CONTROL_CONNECTIONS {
-            refuse(stream, "LIMIT_REACHED", "too many connections to the control socket").await;
-            continue;
-        }
-        control.open.set(control.open.get() + 1);
-        let agent = agent.clone();
-        tokio::task::spawn_local(async move {
-            serve(stream, &agent).await;
-            agent.control.open.set(agent.control.open.get() - 1);
-        });
+        admit(stream, &agent).await;
     }
+}
+
+/// Serves a connection, unless there are too many.
+async fn admit(stream: UnixStream, agent: &Shared) {
+    let control = &agent.control;
+    if control.open.get() >= CONTROL_CONNECTIONS {
+        refuse(stream, "LIMIT_REACHED", "too many connections to the control socket").await;
+        return;
+    }
+    control.open.set(control.open.get() + 1);
+    let agent = agent.clone();
+    tokio::task::spawn_local(async move {
+        serve(stream, &agent).await;
+        agent.control.open.set(agent.control.open.get() - 1);
+    });
+}
+
+/// A connection for a command that has no sockets; `None` where that is not how they are had, or where
+/// there is nothing to connect to.
+pub(crate) async fn connection(agent: &Shared) -> Option<OwnedFd> {
+    if place::private().is_none() || !agent.control.listening.get() {
+        return None;
+    }
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().ok()?;
+    ours.set_nonblocking(true).ok()?;
+    admit(UnixStream::from_std(ours).ok()?, agent).await;
+    Some(theirs.into())
 }
 
 /// One connection, to its end.

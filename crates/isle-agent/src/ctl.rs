@@ -3,11 +3,12 @@
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::FromRawFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use isle_linux::setup::CONTROL_SOCKET;
+use isle_linux::setup::{CONTROL_CALL, CONTROL_SOCKET};
 use serde_json::{Map, Value, json};
 
 /// What it is called.
@@ -174,9 +175,11 @@ fn ask(wish: &Wish) -> Result<Value, Trouble> {
 }
 
 fn ask_once(wish: &Wish) -> Result<Value, Trouble> {
-    let socket = std::env::var_os("ISLE_CTL_SOCK").unwrap_or_else(|| CONTROL_SOCKET.into());
+    let chosen = std::env::var_os("ISLE_CTL_SOCK");
+    let socket = chosen.clone().unwrap_or_else(|| CONTROL_SOCKET.into());
     let before = |error: io::Error| Trouble::Before(format!("{}: {error}", socket.display()));
-    let mut stream = UnixStream::connect(&socket).map_err(before)?;
+    let handed = if chosen.is_none() { handed() } else { None };
+    let mut stream = handed.map_or_else(|| UnixStream::connect(&socket), Ok).map_err(before)?;
     stream.set_read_timeout(Some(wish.patience)).map_err(before)?;
     let mut line = json!({ "id": 1, "method": wish.method, "params": wish.params }).to_string();
     line.push('\n');
@@ -200,6 +203,14 @@ fn ask_once(wish: &Wish) -> Result<Value, Trouble> {
         return Err(if what.contains("is away") { Trouble::Before(what) } else { Trouble::After(what) });
     }
     Ok(answer)
+}
+
+/// A connection from the agent, in a sandbox where nobody has sockets.
+fn handed() -> Option<UnixStream> {
+    // SAFETY: the number is no descriptor and there is no address, so that by itself the call does nothing.
+    let descriptor = unsafe { libc::connect(CONTROL_CALL, std::ptr::null(), 0) };
+    // SAFETY: what the agent answers with is a descriptor of our own, made for this call.
+    (descriptor >= 0).then(|| unsafe { UnixStream::from_raw_fd(descriptor) })
 }
 
 fn show(wish: &Wish, answer: &Value) -> ExitCode {

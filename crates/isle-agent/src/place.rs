@@ -7,8 +7,8 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::OnceLock;
 
 use isle_linux::request::{Directories, MakeRequest};
-use isle_linux::setup::SANDBOX_HOME;
 use isle_linux::setup::landlock::Ruleset;
+use isle_linux::setup::{CONTROL_DIRECTORY, SANDBOX_HOME};
 use minicbor::bytes::ByteVec;
 
 /// A sandbox among the host's processes.
@@ -76,10 +76,10 @@ impl Private {
     }
 
     fn real<'a>(&self, path: &'a [u8]) -> Cow<'a, [u8]> {
-        let Directories { workspace, home, tmp, .. } = &self.directories;
-        for (guest, real) in
-            [(&b"/workspace"[..], workspace), (SANDBOX_HOME.as_bytes(), home), (b"/tmp", tmp)]
-        {
+        let Directories { workspace, home, tmp, control, .. } = &self.directories;
+        let own = [(&b"/workspace"[..], workspace), (SANDBOX_HOME.as_bytes(), home), (b"/tmp", tmp)];
+        let control = control.iter().map(|real| (CONTROL_DIRECTORY.as_bytes(), real));
+        for (guest, real) in own.into_iter().chain(control) {
             if let Some(rest) = path.strip_prefix(guest)
                 && (rest.is_empty() || rest.starts_with(b"/"))
             {

@@ -1,11 +1,14 @@
 //! Answering refused system calls: `EPERM`, and a note in the run that tried.
 
-use isle_linux::setup::seccomp::Listener;
+use std::os::fd::AsFd;
+
+use isle_linux::setup::CONTROL_CALL;
+use isle_linux::setup::seccomp::{Listener, Notification};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::serve::Shared;
-use crate::tree;
 use crate::watched::watch;
+use crate::{control, tree};
 
 pub(crate) async fn answer(listener: Listener, agent: Shared) {
     let Ok(listener) = watch(listener) else { return };
@@ -18,6 +21,12 @@ pub(crate) async fn answer(listener: Listener, agent: Shared) {
         }
         // An error means that the asker was killed before it was heard.
         let Ok(notification) = listener.get_ref().receive() else { continue };
+        if asks_for_control(&notification)
+            && let Some(connection) = control::connection(&agent).await
+            && listener.get_ref().hand(notification, connection.as_fd()).is_ok()
+        {
+            continue;
+        }
         let pid = i32::try_from(notification.pid).unwrap_or(0);
         if let Some(run) = tree::run_of(&agent, pid) {
             *run.state.borrow_mut().refused.entry(notification.number).or_default() += 1;
@@ -25,6 +34,15 @@ pub(crate) async fn answer(listener: Listener, agent: Shared) {
         // The asker may have been killed meanwhile; then nobody waits for the answer.
         listener.get_ref().refuse(notification, libc::EPERM).ok();
     }
+}
+
+/// Whether it is how `isle-ctl` asks for a connection where nobody has sockets. Arguments are registers,
+/// which nobody changes while the call waits.
+fn asks_for_control(notification: &Notification) -> bool {
+    // The upper half of the register is no part of the number.
+    let number = notification.first & u64::from(u32::MAX);
+    libc::c_long::from(notification.number) == libc::SYS_connect
+        && number == u64::from(CONTROL_CALL.unsigned_abs())
 }
 
 fn is_pending(listener: &Listener) -> bool {

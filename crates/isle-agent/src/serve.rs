@@ -181,6 +181,7 @@ async fn operation(mut stream: Stream, agent: Shared, outbox: Outbox) -> Result<
             let count = pause::set(&agent, on).await;
             write_message(&mut stream, &Reply::Stood(count)).await?;
         }
+        Request::Usage => write_message(&mut stream, &Reply::Used(ration::usage::now())).await?,
         Request::Gate => return network::gate(stream, agent, outbox).await,
         Request::Dial(request) => {
             write_message(&mut stream, &network::dial(&request, &outbox).await).await?;

@@ -140,7 +140,7 @@ fn forbidden(target: &Target, address: IpAddr) -> Denial {
 
 /// The addresses that may be dialed. One forbidden address forbids them all: a name that leads both
 /// outside and inside is how such a gate is led astray.
-fn check(
+pub(crate) fn check(
     target: &Target,
     addresses: &[IpAddr],
     opened: impl Fn(IpAddr) -> bool,

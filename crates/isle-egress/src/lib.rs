@@ -22,6 +22,7 @@ mod outside;
 mod pace;
 mod peer;
 mod policy;
+mod post;
 mod relay;
 mod requests;
 mod resolve;
@@ -43,6 +44,7 @@ pub use grant::{AddressRange, Grant, GrantError, GrantId, Limits, Pattern, Proto
 pub use host::{Host, HostError, Name, Target};
 pub use inside::Inside;
 pub use policy::Policy;
+pub use post::{PostError, Poster, Url, UrlError};
 pub use requests::{Requests, RequestsError};
 pub use resolve::{Resolver, Table};
 pub use roots::{Roots, RootsError};

@@ -58,6 +58,7 @@ codes! {
     SyncNotFound "SYNC_NOT_FOUND" 404 false "There is no live sync of that name.";
     NamespaceNotFound "NAMESPACE_NOT_FOUND" 404 false "There is no namespace of that name.";
     TokenNotFound "TOKEN_NOT_FOUND" 404 false "There is no token with that id.";
+    WebhookNotFound "WEBHOOK_NOT_FOUND" 404 false "There is no webhook with that id.";
     SecretNotFound "SECRET_NOT_FOUND" 404 false "There is no secret of that name, or the sandbox does not have it.";
     OperationNotFound "OPERATION_NOT_FOUND" 404 false "There is no operation of that name.";
     IsDirectory "IS_DIRECTORY" 409 false "A directory stands where a file is due.";

@@ -30,6 +30,7 @@ pub mod values;
 mod variables;
 mod vault;
 pub mod watch;
+mod webhooks;
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

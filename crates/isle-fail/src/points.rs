@@ -130,6 +130,13 @@ points! {
     SecretUseRecorded "secret.use_recorded" Die Everywhere;
     SecretUseForgotten "secret.use_forgotten" Die Everywhere;
 
+    // Webhooks.
+    WebhookKeyMade "webhook.key_made" Fail Everywhere;
+    WebhookRecorded "webhook.recorded" Die Everywhere;
+    WebhookDelivered "webhook.delivered" Die Everywhere;
+    WebhookPlaced "webhook.placed" Die Everywhere;
+    WebhookRemoved "webhook.removed" Die Everywhere;
+
     // Making a sandbox anew in place of another.
     ReplaceMarked "replace.marked" Fail Everywhere;
     ReplaceRemoved "replace.removed" Fail Everywhere;

@@ -224,6 +224,9 @@ pub struct Directories {
     /// Where `.cache` in the home leads; it outlives the home. None in a one-shot.
     #[n(3)]
     pub cache: Option<ByteVec>,
+    /// What `/run/isle` means, with the client of the control socket in it. None where there is none.
+    #[n(4)]
+    pub control: Option<ByteVec>,
 }
 
 /// The id outside that `inside` is; `None` when there is none.

@@ -24,6 +24,7 @@ mod store;
 mod syncs;
 mod tenants;
 mod variables;
+mod webhooks;
 
 pub use audit::{AuditEntry, AuditFault, AuditFilter, AuditKey, AuditProblem, AuditRow, AuditVerdict};
 pub use clock::{boot_clock_ms, boot_id, wall_clock_ms};
@@ -36,3 +37,4 @@ pub use store::Store;
 pub use syncs::SyncRow;
 pub use tenants::TokenRow;
 pub use variables::VariableRow;
+pub use webhooks::{WEBHOOK_KEY_LENGTH, WebhookRow};

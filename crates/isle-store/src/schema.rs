@@ -12,7 +12,7 @@ use crate::files;
 pub(crate) const APPLICATION_ID: i32 = 0x4953_4c45;
 
 /// Position `n` leads from version `n` to `n + 1`. Never edit one that was released; add another.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7, V8, V9, V10, V11, V12];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7, V8, V9, V10, V11, V12, V13];
 
 // Every index is a page more to write for each run, so there is one only where a search would be long:
 // old runs are forgotten, so those that have not ended are found by looking at all, and what one sandbox
@@ -222,6 +222,19 @@ CREATE TABLE secret_uses (
     ever_exposed INTEGER NOT NULL,
     runs TEXT NOT NULL,
     PRIMARY KEY (sandbox, name)
+) STRICT, WITHOUT ROWID;
+";
+
+// What a webhook is signed with is not here; see `webhooks.rs`.
+const V13: &str = "
+CREATE TABLE webhooks (
+    id TEXT PRIMARY KEY,
+    namespace TEXT,
+    definition TEXT NOT NULL,
+    hash BLOB NOT NULL,
+    created_at_ms INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    lost INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 ";
 

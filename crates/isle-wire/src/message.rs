@@ -118,6 +118,10 @@ pub enum Request {
     /// Connect to a port of the sandbox: see [`DialRequest`].
     #[n(62)]
     Dial(#[n(0)] DialRequest),
+    /// What do all processes of the sandbox use, and what did those use that ended? Answered with a
+    /// [`Reply`]. Since generation 3.
+    #[n(115)]
+    Usage,
 }
 
 /// Opens a connection.
@@ -542,4 +546,28 @@ pub enum Reply {
     /// Connected; the socket with this number was handed over beside this: see [`crate::Inbox`].
     #[n(110)]
     Connected(#[n(0)] u64),
+    /// What the sandbox uses.
+    #[n(115)]
+    Used(#[n(0)] Used),
+}
+
+/// What the processes of a sandbox use, as its agent sees them; itself included.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Used {
+    /// CPU time so far, of those that live and of those that were waited for.
+    #[n(0)]
+    pub cpu_ms: u64,
+    /// Memory now: of programs' own making, shared memory and files in memory.
+    #[n(1)]
+    pub memory_bytes: u64,
+    /// Processes and threads now.
+    #[n(2)]
+    pub pids: u32,
+    /// Bytes read from disks by those that ended, and by living ones that may be looked at.
+    #[n(3)]
+    pub io_read_bytes: u64,
+    /// Bytes written, the same way.
+    #[n(4)]
+    pub io_write_bytes: u64,
 }

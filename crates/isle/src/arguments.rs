@@ -20,6 +20,7 @@ mod sync;
 mod tend;
 mod token;
 mod top;
+mod webhooks;
 
 pub(crate) use admin::{InspectArguments, LimitsArguments, UsageArguments};
 pub(crate) use children::{BridgeArguments, ChildrenArguments, SpawnArguments};
@@ -54,6 +55,7 @@ pub(crate) use tend::{
 };
 pub(crate) use token::{TokenArguments, TokenCommand};
 pub(crate) use top::TopArguments;
+pub(crate) use webhooks::{WebhooksArguments, WebhooksCommand};
 
 /// Sandboxes for AI agents.
 #[derive(Debug, Parser)]
@@ -218,6 +220,8 @@ pub(crate) enum Command {
     Top(TopArguments),
     /// Show what happened, and with --follow what happens
     Events(EventsArguments),
+    /// Have events sent to addresses of the web, signed
+    Webhooks(WebhooksArguments),
     /// Show the audit log, or prove that nobody changed it
     Audit(AuditArguments),
     /// Run the daemon here

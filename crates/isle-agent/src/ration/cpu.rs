@@ -143,6 +143,7 @@ mod tests {
             used: MS(used),
             waited_for: MS(waited_for),
             resident: 0,
+            threads: 1,
         }
     }
 

@@ -23,6 +23,7 @@ pub(crate) struct Seen {
     pub(super) waited_for: Duration,
     /// Bytes in memory, shared ones included.
     pub(super) resident: u64,
+    pub(super) threads: u64,
 }
 
 /// Who a process is: its number, and when it began.
@@ -67,14 +68,26 @@ pub(crate) fn everybody_roughly() -> Vec<Seen> {
     in_order(pids().into_iter().filter_map(roughly).collect())
 }
 
+/// Really everybody, in no order: the agent and supervisors, too.
+pub(super) fn all() -> Vec<Seen> {
+    let pids = if place::private().is_some() { descendants(own_pid()) } else { visible() };
+    let others = pids.into_iter().filter(|&pid| pid != own_pid());
+    std::iter::once(own_pid()).chain(others).filter_map(roughly).collect()
+}
+
 fn pids() -> Vec<i32> {
     if place::private().is_some() {
         let supervisors = children(own_pid());
         descendants(own_pid()).into_iter().filter(|pid| !supervisors.contains(pid)).collect()
     } else {
-        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|&pid| pid > 1).collect()
+        visible().into_iter().filter(|&pid| pid > 1).collect()
     }
+}
+
+/// Whom `/proc` shows.
+fn visible() -> Vec<i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 fn look_at(pid: i32) -> Option<Seen> {
@@ -99,6 +112,7 @@ fn read(pid: i32, stat: &[u8]) -> Option<Seen> {
         used: ticks(number(11)? + number(12)?),
         waited_for: ticks(number(13)? + number(14)?),
         resident: number(21)? * PAGE,
+        threads: number(17)?,
     })
 }
 
@@ -143,7 +157,7 @@ mod tests {
         let seen = read(7, line).unwrap();
         assert_eq!((seen.pid, seen.parent, seen.state, seen.began), (7, 3, b'S', 777));
         assert_eq!((seen.used, seen.waited_for), (Duration::from_millis(150), Duration::from_millis(450)));
-        assert_eq!(seen.resident, 25 * 4096);
+        assert_eq!((seen.resident, seen.threads), (25 * 4096, 1));
         assert!(read(7, b"7 (cut off) S 3").is_none());
     }
 
@@ -157,6 +171,7 @@ mod tests {
             used: Duration::ZERO,
             waited_for: Duration::ZERO,
             resident: 0,
+            threads: 1,
         };
         let order: Vec<i32> =
             in_order(vec![one(9, 4), one(4, 6), one(6, 1), one(2, 1)]).iter().map(|seen| seen.pid).collect();

@@ -48,7 +48,7 @@ impl Memory {
         if self.is_dying(seen, now) {
             return super::HASTE;
         }
-        let files = self.files();
+        let files = files(self.root_in_memory);
         let at_most = seen.iter().map(|seen| seen.resident).sum::<u64>() + files;
         if at_most <= self.limit {
             self.closer_at = None;
@@ -95,19 +95,24 @@ impl Memory {
         });
         self.dying.is_some()
     }
+}
 
-    /// Bytes of files that are in memory, and of System V segments.
-    fn files(&self) -> u64 {
-        // Without namespaces both are the host's, and closed to the sandbox.
-        if place::private().is_some() {
-            return 0;
-        }
-        // A one-shot's /dev/shm is a part of its root.
-        let path = if self.root_in_memory { "/" } else { "/dev/shm" };
-        let files = statvfs(path)
-            .map_or(0, |room| room.f_blocks.saturating_sub(room.f_bfree).saturating_mul(room.f_frsize));
-        files + segments(&fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default())
+/// What processes have, as exactly as can be had cheaply: without their programs' files.
+pub(super) fn of(seen: &[Seen]) -> u64 {
+    total(seen.iter().map(whole), files(false))
+}
+
+/// Bytes of files that are in memory, and of System V segments.
+fn files(root_in_memory: bool) -> u64 {
+    // Without namespaces both are the host's, and closed to the sandbox.
+    if place::private().is_some() {
+        return 0;
     }
+    // A one-shot's /dev/shm is a part of its root.
+    let path = if root_in_memory { "/" } else { "/dev/shm" };
+    let files = statvfs(path)
+        .map_or(0, |room| room.f_blocks.saturating_sub(room.f_bfree).saturating_mul(room.f_frsize));
+    files + segments(&fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default())
 }
 
 /// Resident bytes of all segments: the column before the last.

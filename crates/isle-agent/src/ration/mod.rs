@@ -6,6 +6,7 @@
 mod cpu;
 pub(crate) mod look;
 mod memory;
+pub(crate) mod usage;
 
 use std::time::{Duration, Instant};
 

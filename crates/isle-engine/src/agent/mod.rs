@@ -14,7 +14,7 @@ use isle_wire::{
     CODE_GENERATION, ContextAction, ContextEntry, ContextList, ContextRequest, DialRequest, FailureKind,
     Frame, FrameError, GATE_GENERATION, GENERATION, GuestUser, Hello, Inbox, InputRequest, JOBS_GENERATION,
     Mux, OLDEST_GENERATION, PathRequest, Reply, Request, RunEntry, RunList, RunRef, Side, SignalRequest,
-    Stream, TREE_GENERATION, Welcome, WhichRequest, read_frame, write_message,
+    Stream, TREE_GENERATION, Used, Welcome, WhichRequest, read_frame, write_message,
 };
 
 use crate::backend::Link;
@@ -125,6 +125,15 @@ impl AgentClient {
         match self.ask(&Request::Pause(on)).await? {
             Reply::Stood(count) => Ok(count),
             Reply::Failed(failure) => Err(file_error(&failure, "the sandbox")),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// What all processes of the sandbox use.
+    pub(crate) async fn usage(&self) -> Result<Used> {
+        self.needs_trees()?;
+        match self.ask(&Request::Usage).await? {
+            Reply::Used(used) => Ok(used),
             other => Err(unexpected(&other)),
         }
     }

@@ -12,7 +12,7 @@ mod spawn;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use crate::backend::{ChildOf, Tier};
+use crate::backend::ChildOf;
 use crate::context::CallContext;
 use crate::engine::Inner;
 use crate::error::Result;
@@ -26,9 +26,9 @@ pub(crate) use policy::DEEPEST;
 pub use policy::{NamePattern, SpawnPolicies, SpawnPolicy};
 pub(crate) use spawn::{Counted, SpawnRequest};
 
-/// Whether a sandbox gets a control socket. It needs a root of its own to have one.
-pub(crate) fn has_control(tier: Tier, policy: Option<&SpawnPolicy>) -> bool {
-    tier == Tier::Container && policy.is_some_and(|policy| policy.inject_ctl)
+/// Whether a sandbox gets a control socket.
+pub(crate) fn has_control(policy: Option<&SpawnPolicy>) -> bool {
+    policy.is_some_and(|policy| policy.inject_ctl)
 }
 
 /// How often each sandbox has spawned. Whoever spawns holds the lock from counting what exists until the
@@ -94,6 +94,12 @@ impl Inner {
             Some(_) => return None,
         };
         Some((own, root.clone()))
+    }
+
+    /// Whether the policy of its tree lets the ports of a child be shown on the host.
+    pub(crate) fn child_can_expose(&self, sandbox: &Sandbox) -> bool {
+        let policy = self.config.spawn_policies.of(&sandbox.root().name);
+        sandbox.child_of().is_some() && policy.is_some_and(|policy| policy.child_can_expose)
     }
 
     /// All that descends from an incarnation, children before grandchildren, by name.

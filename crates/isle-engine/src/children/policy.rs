@@ -33,6 +33,8 @@ pub struct SpawnPolicy {
     pub child_ttl: Span,
     /// Whether children may spawn too.
     pub child_can_spawn: bool,
+    /// Whether ports of children may be shown on the host.
+    pub child_can_expose: bool,
     /// Whether it gets the control socket and `isle-ctl`.
     pub inject_ctl: bool,
     /// Ports on which it, its children and grandchildren reach each other by name; none unless it is said.
@@ -51,6 +53,7 @@ impl Default for SpawnPolicy {
             allowed_images: vec!["host".into()],
             child_ttl: Span::seconds(300),
             child_can_spawn: false,
+            child_can_expose: false,
             inject_ctl: true,
             peer_ports: Vec::new(),
         }

@@ -47,6 +47,7 @@ use crate::variables::Variables;
 use crate::vault::Vault;
 pub use crate::vault::{DesktopKeyring, ExposePolicy, GivenSecret, KeyText, Keyring, Personal, VaultConfig};
 use crate::watch::{FileUpdate, Watches};
+use crate::webhooks::Webhooks;
 
 pub use config::{Deadlines, EngineConfig, Quotas};
 pub use requests::{Command, FollowFrom, OneShot, OpenExec, RunEvent, RunEventKind, Target};
@@ -95,6 +96,8 @@ pub(crate) struct Inner {
     pub(crate) traffic: Arc<isle_egress::Totals>,
     /// Ports of sandboxes on this host.
     pub(crate) forwards: Forwards,
+    /// Where events are sent.
+    pub(crate) webhooks: Webhooks,
     /// What sandboxes were denied and a person may grant.
     pub(crate) asks: Asks,
     /// What all sandboxes of a namespace may reach.
@@ -158,6 +161,7 @@ impl Engine {
             resolver,
             traffic: Arc::default(),
             forwards: Forwards::default(),
+            webhooks: Webhooks::default(),
             asks: Asks::default(),
             namespace_grants: NamespaceGrants::default(),
             tasks: TaskTracker::new(),
@@ -178,6 +182,7 @@ impl Engine {
         inner.settle_secrets();
         inner.end_orphans().await;
         inner.resume_syncs()?;
+        inner.load_webhooks()?;
         inner.keep_house();
         inner.sweep_regularly();
         inner.warm_up();

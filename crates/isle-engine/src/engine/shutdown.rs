@@ -36,6 +36,7 @@ impl Inner {
                 tracing::warn!("some work did not end in time; the next start cleans up");
             }
         }
+        self.webhooks.end();
         self.events.flush();
         for backend in &self.backends {
             let left = until.saturating_duration_since(Instant::now());

@@ -49,7 +49,17 @@ pub enum FollowedEvent {
     Event(Shared),
 }
 
-struct Follower {
+impl FollowedEvent {
+    fn id(&self) -> u64 {
+        match self {
+            Self::Lost { id, .. } => *id,
+            Self::Event(told) => told.id,
+        }
+    }
+}
+
+/// Somebody with a place on the bus.
+pub(crate) struct Follower {
     bus: Arc<Events>,
     newest: watch::Receiver<u64>,
     selection: EventSelection,
@@ -65,38 +75,56 @@ impl Events {
         after: Option<u64>,
         selection: EventSelection,
     ) -> BoxStream<'static, FollowedEvent> {
+        stream::unfold(self.follower(after, selection), |mut follower| async move {
+            let next = follower.next().await?;
+            Some((next, follower))
+        })
+        .boxed()
+    }
+
+    /// The same for who wants to know its place.
+    pub(crate) fn follower(self: &Arc<Self>, after: Option<u64>, selection: EventSelection) -> Follower {
         let newest = self.newest();
         let place = match after {
             None => newest,
             Some(id) if id > newest => 0,
             Some(id) => id,
         };
-        let follower = Follower {
-            bus: Arc::clone(self),
-            newest: self.subscribe(),
-            selection,
-            place,
-            ready: VecDeque::new(),
-        };
-        stream::unfold(follower, |mut follower| async move {
-            let next = follower.next().await?;
-            Some((next, follower))
-        })
-        .boxed()
+        Follower { bus: Arc::clone(self), newest: self.subscribe(), selection, place, ready: VecDeque::new() }
     }
 }
 
 impl Follower {
     async fn next(&mut self) -> Option<FollowedEvent> {
-        loop {
-            if let Some(next) = self.ready.pop_front() {
-                return Some(next);
-            }
+        self.until_ready().await?;
+        self.ready.pop_front()
+    }
+
+    /// Waits until there is something for it; who stops waiting loses nothing.
+    pub(crate) async fn until_ready(&mut self) -> Option<()> {
+        while self.ready.is_empty() {
             self.newest.borrow_and_update();
             if !self.look() {
                 self.newest.changed().await.ok()?;
             }
         }
+        Some(())
+    }
+
+    /// What is there now, at most so many, and the place behind it.
+    pub(crate) fn take(&mut self, most: usize) -> (Vec<FollowedEvent>, u64) {
+        while self.ready.len() < most && self.look() {}
+        let taken: Vec<FollowedEvent> = self.ready.drain(..self.ready.len().min(most)).collect();
+        let behind = match taken.last() {
+            Some(last) if !self.ready.is_empty() => last.id(),
+            Some(_) | None => self.place,
+        };
+        (taken, behind)
+    }
+
+    /// Where it is: nothing before is of interest to it any more, unless something is ready.
+    pub(crate) fn place(&self) -> Option<u64> {
+        self.ready.is_empty().then_some(self.place)
     }
 
     /// Takes what there is after its place; whether there was anything.

@@ -1,6 +1,8 @@
 //! What the engine tells, in its own words: one function for each thing that happens, called from where
 //! it happens.
 
+use std::collections::BTreeMap;
+
 use isle_store::{RunRow, SandboxRow};
 use serde_json::{Value, json};
 
@@ -15,6 +17,7 @@ use crate::run::{Finish, Plan, Run, RunKind};
 use crate::sandbox::Sandbox;
 use crate::sync::SyncShape;
 use crate::values::{Address, Namespace, SandboxName};
+use crate::vault::SecretName;
 
 impl Inner {
     /// Tells an event. What a sandbox's variables keep secret is taken out of it.
@@ -49,6 +52,20 @@ impl Inner {
         if run.kind == RunKind::Session {
             self.tell_session(run, EventKind::SessionOpened, false);
         }
+    }
+
+    /// A run was given secrets.
+    pub(crate) fn tell_secrets(&self, run: &Run, names: &BTreeMap<SecretName, bool>) {
+        if names.is_empty() {
+            return;
+        }
+        let of = |wanted: bool| -> Vec<&SecretName> {
+            names.iter().filter(|(_, exposed)| **exposed == wanted).map(|(name, _)| name).collect()
+        };
+        let all: Vec<String> = names.keys().map(ToString::to_string).collect();
+        let message = format!("a run was given {}", all.join(", "));
+        let data = json!({ "placeholders": of(false), "values": of(true) });
+        self.publish_of(run, EventKind::SecretGiven, message, data);
     }
 
     /// A run has ended; its record is written.

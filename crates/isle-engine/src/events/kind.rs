@@ -77,13 +77,15 @@ pub enum EventKind {
     NetworkRequested,
     /// A person has granted or denied it.
     NetworkAnswered,
+    /// A run was given secrets, as placeholders or as values.
+    SecretGiven,
     /// The placeholder of a secret was sent where the secret does not go.
     SecretStrayed,
 }
 
 impl EventKind {
     /// All of them, in the order they are shown.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::RunStarted,
         Self::RunCompleted,
         Self::RunFailed,
@@ -116,6 +118,7 @@ impl EventKind {
         Self::NetworkDenied,
         Self::NetworkRequested,
         Self::NetworkAnswered,
+        Self::SecretGiven,
         Self::SecretStrayed,
     ];
 
@@ -155,6 +158,7 @@ impl EventKind {
             Self::NetworkDenied => "network_denied",
             Self::NetworkRequested => "network_requested",
             Self::NetworkAnswered => "network_answered",
+            Self::SecretGiven => "secret_given",
             Self::SecretStrayed => "secret_strayed",
         }
     }

@@ -17,6 +17,7 @@ use crate::error::Result;
 use crate::values::{Address, Namespace, RunId};
 
 pub(crate) use bus::Events;
+pub(crate) use follow::Follower;
 pub use follow::{EventSelection, FollowedEvent};
 pub use kind::EventKind;
 pub(crate) use mask::secret_values;

@@ -72,6 +72,7 @@ impl Inner {
         all.extend(self.counted());
         all.extend(self.gates());
         all.extend(self.ports());
+        all.extend(self.sent());
         all.extend(process());
         all
     }

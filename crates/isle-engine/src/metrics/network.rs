@@ -53,6 +53,24 @@ impl Inner {
         ]
     }
 
+    /// What was sent to webhooks.
+    pub(super) fn sent(&self) -> Vec<Metric> {
+        let [delivered, lost, failed] = self.webhooks.counts().now();
+        let result = |word: &str, count: u64| one(labels([("result", word)]), number(count));
+        vec![
+            counter(
+                "isle_webhook_events_total",
+                "Events that receivers of webhooks got, and those that were gone before they could.",
+                vec![result("delivered", delivered), result("lost", lost)],
+            ),
+            counter(
+                "isle_webhook_failures_total",
+                "Requests to webhooks that failed; each is tried again.",
+                vec![one(Labels::new(), number(failed))],
+            ),
+        ]
+    }
+
     /// What came to ports of sandboxes from outside.
     pub(super) fn ports(&self) -> Vec<Metric> {
         let doors = [

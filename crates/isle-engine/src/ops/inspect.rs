@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::list::SandboxBrief;
+use super::secrets::{AttachedShape, attached};
 use super::{Effect, Method, Operation, Route, Toolset};
 use crate::backend::Limits;
 use crate::context::CallContext;
@@ -69,6 +70,8 @@ pub(super) struct Inspected {
     limits: Limits,
     /// Set with `env`; what a call brings along is in its run.
     variables: Vec<Variable>,
+    /// Secrets every command has; never values.
+    secrets: Vec<AttachedShape>,
     contexts: Vec<ContextBrief>,
     /// Runs and jobs going on.
     running: Vec<Going>,
@@ -128,6 +131,7 @@ async fn inspect(inner: &Inner, sandbox: &Sandbox) -> Result<Inspected> {
             .iter()
             .map(|(name, value)| Variable { name: name.clone(), value: masked(name, value) })
             .collect(),
+        secrets: attached(inner, sandbox),
         contexts: contexts
             .into_iter()
             .map(|entry| ContextBrief {

@@ -70,6 +70,7 @@ mod usage;
 mod validate;
 mod wait;
 mod watch_files;
+mod webhooks;
 mod write_files;
 
 pub use events::EventShape;
@@ -352,6 +353,9 @@ fn standard() -> Vec<Entry> {
         Entry::of::<tokens::ListTokens>(),
         Entry::of::<tokens::RevokeToken>(),
         Entry::of::<events::Events>(),
+        Entry::of::<webhooks::AddWebhook>(),
+        Entry::of::<webhooks::ListWebhooks>(),
+        Entry::of::<webhooks::RemoveWebhook>(),
         Entry::of::<stats::Stats>(),
         Entry::of::<runtimes::Runtimes>(),
         Entry::of::<health::Health>(),

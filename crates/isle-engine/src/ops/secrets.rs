@@ -137,7 +137,7 @@ impl Operation for SecretList {
     }
 }
 
-fn attached(inner: &Inner, sandbox: &Sandbox) -> Vec<AttachedShape> {
+pub(super) fn attached(inner: &Inner, sandbox: &Sandbox) -> Vec<AttachedShape> {
     let shape = |(name, one): (SecretName, crate::vault::Use)| {
         let (variable, exposed) = one.attached?;
         Some(AttachedShape { name, variable, exposed })

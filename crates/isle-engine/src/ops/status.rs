@@ -85,8 +85,7 @@ impl Operation for Status {
         };
         let address = context.address(&name);
         let sandbox = inner.fleet.get(&address).ok_or_else(|| inner.no_such_sandbox(&address))?;
-        // A sandbox that died uses nothing that could be asked for.
-        let usage = sandbox.backend.usage(&sandbox.id).await.unwrap_or_default();
+        let usage = inner.usage_of(&sandbox).await.usage;
         let runs = inner
             .runs
             .running_in(&sandbox.id)

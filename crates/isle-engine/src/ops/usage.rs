@@ -1,21 +1,24 @@
 //! `usage`: what sandboxes and runs took of the host.
 
+use futures::{StreamExt, TryStreamExt, stream};
 use isle_store::wall_clock_ms;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::shapes::RunState;
 use super::{Effect, Method, Operation, Route, Toolset};
-use crate::backend;
+use crate::backend::Limits;
 use crate::context::{Authority, CallContext};
 use crate::engine::{Engine, Inner};
 use crate::error::{Code, Error, Result};
 use crate::journal::{state_from, store_error};
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Measured, MeasuredBy, Sandbox};
 use crate::values::{RunId, RunOrJob, SandboxName};
 
 /// Sandboxes in one answer.
-const MOST: usize = 100;
+const MOST: usize = 500;
+/// Sandboxes asked at once.
+const AT_ONCE: usize = 16;
 
 pub(super) struct Usage;
 
@@ -26,17 +29,6 @@ pub(super) struct Input {
     sandbox: Option<SandboxName>,
     /// Of one run instead.
     run_id: Option<RunOrJob>,
-}
-
-/// Who measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-pub(super) enum MeasuredBy {
-    /// The kernel, for the whole sandbox.
-    Cgroups,
-    /// There are no cgroups: the sum of what the agent saw of runs that have ended.
-    EndedRuns,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -53,9 +45,17 @@ pub(super) struct SandboxUsage {
     memory_peak_bytes: Option<u64>,
     io_read_bytes: Option<u64>,
     io_write_bytes: Option<u64>,
+    /// Why those two are not known, or are not all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    io_note: Option<&'static str>,
+    /// Through the grants it has.
+    network_sent_bytes: u64,
+    network_received_bytes: u64,
     pids: Option<u32>,
     disk_bytes: Option<u64>,
     oom_kills: Option<u64>,
+    /// What it may have.
+    limits: Limits,
     /// What runs wrote to standard output and error.
     output_bytes: u64,
 }
@@ -130,10 +130,9 @@ impl Operation for Usage {
             return Ok(Output { sandboxes: Vec::new(), total: 0, run: Some(run), queue });
         }
         let all = inner.one_or_all(&context, input.sandbox.as_ref())?;
-        let mut sandboxes = Vec::new();
-        for sandbox in all.iter().take(MOST) {
-            sandboxes.push(of_sandbox(inner, sandbox).await?);
-        }
+        let asked = stream::iter(all.iter().take(MOST).cloned());
+        let asked = asked.map(|sandbox| async move { of_sandbox(inner, &sandbox).await });
+        let sandboxes = asked.buffered(AT_ONCE).try_collect().await?;
         Ok(Output { sandboxes, total: all.len(), run: None, queue })
     }
 }
@@ -156,26 +155,32 @@ fn of_run(inner: &Inner, id: RunId) -> Result<RunUsage> {
 
 /// What a sandbox uses, and who says so.
 async fn of_sandbox(inner: &Inner, sandbox: &Sandbox) -> Result<SandboxUsage> {
-    // A sandbox that died uses nothing that could be asked for.
-    let usage: backend::Usage = sandbox.backend.usage(&sandbox.id).await.unwrap_or_default();
+    let Measured { usage, by, io_note } = inner.usage_of(sandbox).await;
     let totals = inner.journal.store().run_totals(sandbox.id.as_str()).map_err(store_error)?;
-    let by_kernel = usage.cpu_ms.is_some() || usage.memory_bytes.is_some();
+    let grants = inner.grants(sandbox);
+    let by_kernel = by == Some(MeasuredBy::Cgroups);
+    let of_runs = totals.peak_rss_kib.saturating_mul(1024);
     Ok(SandboxUsage {
         name: sandbox.name.clone(),
         uptime_seconds: (wall_clock_ms() - sandbox.created_at_ms).max(0) / 1000,
         runs: totals.runs,
         running_runs: sandbox.running(),
-        measured_by: if by_kernel { MeasuredBy::Cgroups } else { MeasuredBy::EndedRuns },
-        cpu_ms: usage.cpu_ms.or(Some(totals.cpu_us / 1000).filter(|_| !by_kernel)),
+        measured_by: by.unwrap_or(MeasuredBy::EndedRuns),
+        cpu_ms: usage.cpu_ms.or(Some(totals.cpu_us / 1000).filter(|_| by.is_none())),
         memory_bytes: usage.memory_bytes,
+        // Nothing remembers the highest but the kernel: it is at least what there is, or was in one run.
         memory_peak_bytes: usage
             .memory_peak_bytes
-            .or(Some(totals.peak_rss_kib.saturating_mul(1024)).filter(|_| !by_kernel)),
+            .or(Some(of_runs.max(usage.memory_bytes.unwrap_or(0))).filter(|_| !by_kernel)),
         io_read_bytes: usage.io_read_bytes,
         io_write_bytes: usage.io_write_bytes,
+        io_note,
+        network_sent_bytes: grants.iter().map(|one| one.count.sent).sum(),
+        network_received_bytes: grants.iter().map(|one| one.count.received).sum(),
         pids: usage.pids,
         disk_bytes: usage.disk_bytes,
         oom_kills: usage.oom_kills,
+        limits: sandbox.spec.limits.clone(),
         output_bytes: totals.output_bytes,
     })
 }

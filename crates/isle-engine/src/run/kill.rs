@@ -140,7 +140,8 @@ impl Run {
             | Reply::ArchiveRefused(_)
             | Reply::Pruned(_)
             | Reply::Stood(_)
-            | Reply::Connected(_) => Ok(()),
+            | Reply::Connected(_)
+            | Reply::Used(_) => Ok(()),
         }
     }
 }

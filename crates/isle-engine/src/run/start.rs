@@ -147,6 +147,7 @@ impl Inner {
         run.sandbox.run_begins(run.started_at_ms);
         run.sandbox.lease.count_run();
         self.runs.add(Arc::clone(&run));
+        self.tell_secrets(&run, &secrets.names);
         let job = Job {
             inner: Arc::clone(self),
             run: Arc::clone(&run),

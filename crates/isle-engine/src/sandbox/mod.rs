@@ -13,6 +13,7 @@ mod one_shot;
 mod pause;
 mod settings;
 mod sweep;
+mod usage;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicUsize, Ordering};
@@ -42,6 +43,7 @@ pub(crate) use pause::Stood;
 pub(crate) use settings::Settings;
 pub(crate) use settings::check as check_limits;
 pub(crate) use sweep::Sweeper;
+pub(crate) use usage::{Measured, MeasuredBy};
 
 /// Where a sandbox is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

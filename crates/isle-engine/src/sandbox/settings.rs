@@ -44,7 +44,7 @@ impl Settings {
         let policy = volume.as_ref().and_then(|address| config.spawn_policies.of(&address.name));
         Ok(SandboxSpec {
             tier,
-            control: crate::children::has_control(tier, policy),
+            control: crate::children::has_control(policy),
             image: said.image.clone().unwrap_or_else(|| config.image.clone()),
             limits,
             lifetime,

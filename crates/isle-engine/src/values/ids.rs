@@ -73,6 +73,7 @@ macro_rules! identifier {
 identifier!(RunId, "run_", Code::InvalidArgument, "a run id", "Id of a run.");
 identifier!(AskId, "ask_", Code::InvalidArgument, "the id of a request", "Id of a request for network.");
 identifier!(TokenId, "tok_", Code::InvalidArgument, "a token id", "Id of a token.");
+identifier!(WebhookId, "hook_", Code::InvalidArgument, "a webhook id", "Id of a webhook.");
 identifier!(
     SandboxId,
     "sb_",

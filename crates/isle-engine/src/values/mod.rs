@@ -9,7 +9,7 @@ pub(crate) mod reading;
 mod size;
 
 pub use duration::{Span, Term};
-pub use ids::{AskId, RunId, SandboxId, TokenId};
+pub use ids::{AskId, RunId, SandboxId, TokenId, WebhookId};
 pub use name::{ContextName, JobName, RunOrJob, SandboxName};
 pub use namespace::{Address, Namespace};
 pub use path::{GuestPath, HostPath, Place, WORKSPACE};

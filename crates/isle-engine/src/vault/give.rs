@@ -244,6 +244,7 @@ impl Inner {
             let Some((variable, exposed)) = one.attached else { continue };
             if !exposed {
                 given.attached.push((variable, one.placeholder));
+                given.names.insert(name, false);
                 continue;
             }
             match self.vault.usable(&sandbox.namespace, &name) {
@@ -251,6 +252,7 @@ impl Inner {
                     let value = self.vault.open(&row)?;
                     secrets.remember(&name, &value)?;
                     given.attached.push((variable, value.reveal().to_owned()));
+                    given.names.insert(name, true);
                 }
                 Err(error) => missing.push(error.message),
             }
@@ -261,6 +263,9 @@ impl Inner {
         if !wishes.is_empty() {
             given.held = Some(RunSecrets { secrets: Arc::clone(secrets), run: run.clone() });
             given.own = self.give_secrets(context, sandbox, wishes, Some(run))?;
+            for (wish, exposed) in wishes.all() {
+                *given.names.entry(wish.secret.clone()).or_default() |= exposed;
+            }
             self.record_uses(sandbox, &Audit::files(context, "secret_use", sandbox, names(wishes)))?;
         }
         Ok(given)

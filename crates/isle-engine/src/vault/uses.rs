@@ -68,6 +68,8 @@ pub(crate) struct Given {
     pub(crate) attached: Vec<(String, String)>,
     /// Variables of the run alone.
     pub(crate) own: Vec<(String, String)>,
+    /// Names of all of them, with whether the run sees the value itself.
+    pub(crate) names: BTreeMap<SecretName, bool>,
     /// What should be said about it.
     pub(crate) note: Option<String>,
     /// Ends what is the run's alone.

@@ -154,6 +154,7 @@ impl Place {
             | Request::Manifest(_)
             | Request::Prune(_)
             | Request::Pause(_)
+            | Request::Usage
             | Request::Control
             | Request::Gate
             | Request::Dial(_) => {

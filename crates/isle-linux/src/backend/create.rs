@@ -106,7 +106,10 @@ async fn try_make(inner: &Arc<Inner>, id: &SandboxId, spec: &SandboxSpec) -> Res
     };
     let directories = match spec.tier {
         Tier::Container => None,
-        Tier::Process => Some(inner.places.prepare(id, volume, outside(&slot.ids(spec.tier), SANDBOX_ID))?),
+        Tier::Process => {
+            let owner = outside(&slot.ids(spec.tier), SANDBOX_ID);
+            Some(inner.places.prepare(id, volume, owner, spec.control)?)
+        }
     };
     let lease = match (spec.tier, spec.lifetime) {
         (Tier::Container, Lifetime::OneShot) => Some(spare::take(inner, id, &spec.limits).await?),

@@ -16,6 +16,11 @@ pub fn attack_program() -> &'static [u8] {
     ATTACKS
 }
 
+/// The agent's program, which is also the client of the control socket.
+pub(super) fn agent_program() -> &'static [u8] {
+    AGENT
+}
+
 /// A sealed, executable file with the agent in it.
 pub(super) fn agent_file() -> io::Result<OwnedFd> {
     const NAME: &CStr = c"isle-agent";

@@ -13,7 +13,7 @@ use std::time::Duration;
 use isle_engine::values::{Address, SandboxId};
 use isle_engine::{Code, Error, Result};
 
-use super::failed;
+use super::{embedded, failed};
 use crate::request::{Directories, Extent, outside, volume as names};
 use crate::setup::SANDBOX_ID;
 use crate::tree;
@@ -22,6 +22,9 @@ use crate::tree;
 const ROOT_BASE: &str = "/var/lib";
 const VOLUMES: &str = "volumes";
 const WORKSPACE: &str = "workspace";
+/// Directory of the client of the control socket: one for all sandboxes, which can only read it.
+const CONTROL: &str = "control";
+const CONTROL_CLIENT: &str = "isle-ctl";
 /// Ids of a slot's range that nobody has inside a container.
 const FIRST_ID: u32 = 2000;
 const ID_COUNT: u32 = 60_000;
@@ -63,6 +66,7 @@ impl Places {
         id: &SandboxId,
         volume: Option<&Address>,
         owner: Option<u32>,
+        control: bool,
     ) -> Result<Directories> {
         self.make_base()?;
         let make = || -> io::Result<Directories> {
@@ -79,12 +83,14 @@ impl Places {
                 None => private(&place.join(WORKSPACE), owner)?,
             };
             let cache = volume.map(|volume| self.cache(volume, &home, owner)).transpose()?;
+            let control = control.then(|| self.control_client()).transpose()?;
             let bytes = |path: PathBuf| path.as_os_str().as_bytes().to_vec().into();
             Ok(Directories {
                 workspace: bytes(workspace),
                 home: bytes(home),
                 tmp: bytes(tmp),
                 cache: cache.map(bytes),
+                control: control.map(bytes),
             })
         };
         make().map_err(|error| failed("make the sandbox's directories", error))
@@ -103,6 +109,28 @@ impl Places {
             }
         }
         Ok(cache)
+    }
+
+    /// Makes the directory of the control socket's client, unless this very program is there already: an
+    /// agent that is older may still be served by it.
+    fn control_client(&self) -> io::Result<PathBuf> {
+        let directory = self.base.join(CONTROL);
+        match fs::DirBuilder::new().mode(0o755).create(&directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        // The daemon may have been started with a umask of its own.
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o755))?;
+        let (client, program) = (directory.join(CONTROL_CLIENT), embedded::agent_program());
+        if fs::metadata(&client).is_ok_and(|found| found.len() == program.len() as u64) {
+            return Ok(directory);
+        }
+        // Whole or not at all, also beside another sandbox that is being made.
+        let unfinished = directory.join(format!(".{}", SandboxId::fresh()));
+        fs::write(&unfinished, program)?;
+        fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o555))?;
+        fs::rename(&unfinished, &client)?;
+        Ok(directory)
     }
 
     /// Makes the directory above all others; refuses one that somebody else could have prepared.
@@ -172,6 +200,9 @@ impl Places {
 
     /// Removes the directories above all others when they are empty.
     pub(super) fn remove_base(&self) {
+        if self.list().is_empty() {
+            fs::remove_dir_all(self.base.join(CONTROL)).ok();
+        }
         fs::remove_dir(self.base.join(VOLUMES)).ok();
         fs::remove_dir(&self.base).ok();
     }

@@ -23,3 +23,7 @@ pub const CONTROL_DIRECTORY: &str = "/run/isle";
 pub const CONTROL_SOCKET: &str = "/run/isle/ctl.sock";
 /// The client of that socket.
 pub const CONTROL_PROGRAM: &str = "/run/isle/isle-ctl";
+/// Where there is no root to put that socket in, and no socket to connect with: `connect` of this number,
+/// which is no descriptor, is refused to everybody but whoever may have a connection to it, and answered
+/// with one.
+pub const CONTROL_CALL: i32 = 0x6973_6c65;

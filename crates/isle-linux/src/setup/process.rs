@@ -97,6 +97,9 @@ fn rules(directories: &Directories, audience: Audience) -> io::Result<Ruleset> {
     for own in own.into_iter().chain(&directories.cache) {
         rules.allow(&c_string(own.to_vec())?, Rights::ALL)?;
     }
+    if let Some(control) = &directories.control {
+        rules.allow(&c_string(control.to_vec())?, Rights::READ)?;
+    }
     for name in template::system_directories() {
         rules.allow(&c_string(format!("/{name}"))?, Rights::READ)?;
     }

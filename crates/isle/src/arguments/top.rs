@@ -8,7 +8,7 @@ pub(crate) struct TopArguments {
     /// Print one picture and end; so does --json, and an output that is no terminal
     #[arg(long)]
     pub(crate) once: bool,
-    /// Sort by this column, such as cpu, memory, disk, runs, up, left or sandbox
+    /// Sort by this column, such as cpu, memory, pids, io, disk, runs, up, left or sandbox
     #[arg(long, short, default_value = "cpu", value_name = "COLUMN")]
     pub(crate) sort: String,
     /// How often to look

@@ -60,8 +60,21 @@ pub(super) async fn usage(context: &Context, arguments: UsageArguments) -> Resul
             ]);
             return table.render(Paint::for_stdout());
         }
-        let mut table =
-            Table::new(&["NAME", "CPU", "MEMORY", "PEAK", "PIDS", "DISK", "RUNS", "RUNNING", "MEASURED BY"]);
+        let mut table = Table::new(&[
+            "NAME",
+            "CPU",
+            "MEMORY",
+            "PEAK",
+            "PIDS",
+            "DISK",
+            "READ",
+            "WRITTEN",
+            "NET OUT",
+            "NET IN",
+            "RUNS",
+            "RUNNING",
+            "MEASURED BY",
+        ]);
         for sandbox in fields::list(answer, "sandboxes") {
             table.row([
                 fields::text(sandbox, "name"),
@@ -70,6 +83,10 @@ pub(super) async fn usage(context: &Context, arguments: UsageArguments) -> Resul
                 fields::bytes(sandbox, "memory_peak_bytes"),
                 fields::text(sandbox, "pids"),
                 fields::bytes(sandbox, "disk_bytes"),
+                fields::bytes(sandbox, "io_read_bytes"),
+                fields::bytes(sandbox, "io_write_bytes"),
+                fields::bytes(sandbox, "network_sent_bytes"),
+                fields::bytes(sandbox, "network_received_bytes"),
                 fields::text(sandbox, "runs"),
                 fields::text(sandbox, "running_runs"),
                 fields::text(sandbox, "measured_by"),
@@ -118,6 +135,14 @@ fn in_words(sandbox: &Value) -> String {
             "  variable   {}={}",
             fields::text(variable, "name"),
             fields::text(variable, "value")
+        ));
+    }
+    for secret in fields::list(sandbox, "secrets") {
+        let how = if secret["exposed"] == true { "its value" } else { "a placeholder" };
+        lines.push(format!(
+            "  secret     {} as {how} in {}",
+            fields::text(secret, "name"),
+            fields::text(secret, "variable")
         ));
     }
     for context in fields::list(sandbox, "contexts") {

@@ -49,6 +49,7 @@ mod r#try;
 mod validate;
 mod wait;
 mod watch;
+mod webhooks;
 
 use std::process::ExitCode;
 
@@ -158,6 +159,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::History(arguments) => block_on(history::history(context, arguments)),
         Command::Top(arguments) => block_on(top::top(context, arguments)),
         Command::Events(arguments) => block_on(events::events(context, arguments)),
+        Command::Webhooks(arguments) => block_on(webhooks::webhooks(context, arguments)),
         Command::Audit(arguments) => block_on(audit::audit(context, arguments)),
         Command::Serve(arguments) => serve::serve(context, arguments),
         Command::Stop => block_on(stop::stop(context)),

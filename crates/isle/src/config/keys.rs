@@ -56,6 +56,7 @@ pub(crate) const SPAWN_POLICY: Fields = &[
     ("allowed_images", Kind::List),
     ("child_ttl", Kind::Span),
     ("child_can_spawn", Kind::Switch),
+    ("child_can_expose", Kind::Switch),
     ("inject_ctl", Kind::Switch),
     ("peer_ports", Kind::List),
 ];

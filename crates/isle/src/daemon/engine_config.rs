@@ -292,6 +292,7 @@ fn spawn_policies(settings: &Settings) -> Result<SpawnPolicies> {
                 ("allowed_images", Value::List(images)) => policy.allowed_images = images,
                 ("child_ttl", Value::Span(ttl)) => policy.child_ttl = ttl,
                 ("child_can_spawn", Value::Switch(on)) => policy.child_can_spawn = on,
+                ("child_can_expose", Value::Switch(on)) => policy.child_can_expose = on,
                 ("inject_ctl", Value::Switch(on)) => policy.inject_ctl = on,
                 ("peer_ports", Value::List(ports)) => policy.peer_ports = peer_ports(name, &ports)?,
                 (field, _) => return Err(missing(&format!("spawn_policies.{name}.{field}"))),

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use crate::contexts::both_tiers;
 use crate::harness::http::unix_raw;
 use crate::harness::{TestDaemon, finish, until, until_some};
 use crate::mcp::Client;
@@ -261,4 +262,29 @@ fn usage_and_inspection_tell_what_a_sandbox_takes_and_holds() {
     assert!(shown.contains("PLAIN=visible") && shown.contains("API_TOKEN=***"), "{shown}");
     assert!(shown.contains("server") && !shown.contains("hunter2"), "{shown}");
     assert_eq!(daemon.refused("GET", "/v1/inspect?sandbox=nobody", None)["code"], "SANDBOX_NOT_FOUND");
+}
+
+#[test]
+fn what_lives_counts_whoever_can_count_it() {
+    let daemon = TestDaemon::start();
+    for sandbox in both_tiers(&daemon) {
+        let usage = || daemon.get(&format!("/v1/usage?sandbox={sandbox}"))["sandboxes"][0].clone();
+        daemon.shell(sandbox, "head -c 2M /dev/zero > file; sync file");
+        let before = usage();
+        assert!(["cgroups", "processes"].contains(&before["measured_by"].as_str().unwrap()), "{before}");
+        daemon.exec(sandbox, json!({ "command": "while :; do :; done", "wait": "0s" }));
+        until("its time counts while it runs", || {
+            let now = usage();
+            let number = |name: &str| now[name].as_u64().unwrap_or_else(|| panic!("{name}: {now}"));
+            number("cpu_ms") > before["cpu_ms"].as_u64().unwrap() + 50
+                && number("pids") >= 2
+                && number("memory_bytes") > 0
+                && number("memory_peak_bytes") > 0
+        });
+        let now = usage();
+        assert!(now["io_read_bytes"].is_u64() && now["io_write_bytes"].is_u64(), "{now}");
+        assert_eq!((&now["network_sent_bytes"], &now["limits"]["pids"]), (&json!(0), &json!(256)), "{now}");
+        let detail = daemon.get(&format!("/v1/status?sandbox={sandbox}"))["detail"]["usage"].clone();
+        assert!(detail["cpu_ms"].as_u64() >= now["cpu_ms"].as_u64(), "one definition: {detail}");
+    }
 }

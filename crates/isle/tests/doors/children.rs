@@ -346,3 +346,21 @@ fn a_sandbox_with_children_is_not_idle() {
     daemon.succeeds(&["children", "box", "--destroy", "child"]);
     assert!(idle(&daemon).is_string());
 }
+
+#[test]
+fn ports_of_children_are_shown_on_the_host_only_where_policy_says_so() {
+    let daemon = daemon("default = {}\nopen = { child_can_expose = true, child_can_spawn = true }");
+    daemon.shell("open", "true");
+    spawn(&daemon, "default", json!({"name": "shut", "memory": "64M"}));
+    spawn(&daemon, "open", json!({"name": "shown", "memory": "128M"}));
+    spawn(&daemon, "shown", json!({"name": "grandchild", "memory": "64M"}));
+    let wish = json!({"port": 8000, "host_port": 0});
+    let error = daemon.refused("POST", "/v1/sandboxes/shut/ports", Some(&wish));
+    assert_eq!(error["code"], "PERMISSION_DENIED", "{error}");
+    for child in ["shown", "grandchild"] {
+        let shown = daemon.post(&format!("/v1/sandboxes/{child}/ports"), wish.clone());
+        assert!(shown["host_port"].as_u64().unwrap() > 0, "{shown}");
+    }
+    daemon.http("DELETE", "/v1/children/shown", None);
+    assert_eq!(daemon.names(), ["default", "open", "shut"], "they end with their child, ports and all");
+}

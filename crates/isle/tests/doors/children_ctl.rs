@@ -69,6 +69,45 @@ fn a_sandbox_splits_its_work_from_inside() {
 }
 
 #[test]
+fn a_sandbox_without_a_root_of_its_own_splits_its_work_the_same_way() {
+    let mut daemon = daemon("plain = {}\ndefault = {}");
+    let plain = json!({"sandbox": "plain", "tier": "process", "allow_downgrade": true, "disk": "64M"});
+    daemon.post("/v1/sandboxes", plain);
+    ready(&daemon, "plain");
+    let run = ctl(&daemon, "plain", "spawn --name kid --memory 64M --cpus 1");
+    assert_eq!(run["stdout"], "kid\n", "{run}");
+    assert_eq!(run.get("violations"), None, "asking is no offence: {run}");
+    let run = ctl(&daemon, "plain", "exec kid -- sh -c 'echo out; exit 7'");
+    assert_eq!((&run["stdout"], &run["exit_code"]), (&json!("out\n"), &json!(7)), "{run}");
+    assert_eq!(code(&answer(&daemon, "plain", "exec default -- true")), "NOT_FOUND");
+    // Also for a program that closes what it inherits; and nobody has sockets because of it.
+    const SCRIPT: &str = "import socket, subprocess\n\
+        print(subprocess.run(['isle-ctl', 'ping'], capture_output=True, text=True).stdout, end='')\n\
+        try: socket.socket(socket.AF_UNIX)\n\
+        except OSError: print('no sockets')\n";
+    let run = daemon.exec("plain", json!({"argv": ["python3", "-c", SCRIPT]}));
+    assert_eq!(run["stdout"], "ok: plain\nno sockets\n", "{run}");
+    let change = "echo x > \"$(command -v isle-ctl)\" || rm -f \"$(command -v isle-ctl)\" || isle-ctl ping";
+    assert_eq!(
+        daemon.exec("plain", json!({"command": change}))["stdout"],
+        "ok: plain\n",
+        "it cannot be changed"
+    );
+    daemon.kill();
+    daemon.launch();
+    ready(&daemon, "plain");
+    let crowd = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do isle-ctl ping > out.$i 2>&1 & done; wait; cat out.*";
+    let said = daemon.shell("plain", crowd);
+    assert!(said.lines().all(|line| line == "ok: plain" || line.contains("LIMIT_REACHED")), "{said}");
+    assert!(said.contains("ok: plain"), "{said}");
+    // Without leave the call is refused as every other.
+    let bare = json!({"sandbox": "bare", "tier": "process", "allow_downgrade": true});
+    daemon.post("/v1/sandboxes", bare);
+    assert_eq!(daemon.shell("bare", "command -v isle-ctl; true"), "");
+    daemon.succeeds(&["rm", "plain", "bare", "default"]);
+}
+
+#[test]
 fn a_sandbox_reaches_its_own_children_and_nothing_else() {
     let daemon = daemon("'*' = { child_can_spawn = true }");
     ready(&daemon, "other");

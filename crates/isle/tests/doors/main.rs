@@ -69,3 +69,4 @@ mod trees;
 mod trying;
 mod validate;
 mod watching;
+mod webhooks;

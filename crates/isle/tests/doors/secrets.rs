@@ -585,3 +585,28 @@ fn secrets_come_from_the_daemons_environment_as_the_settings_say_and_are_kept_no
         assert_eq!(caller.get("/v1/secrets")["secrets"].as_array().unwrap().len(), count, "{namespace}");
     }
 }
+
+#[test]
+fn a_run_that_is_given_secrets_is_told_once_and_inspecting_shows_their_names() {
+    let daemon = TestDaemon::start();
+    let (attached, asked) = (value("attached"), value("asked"));
+    set(&daemon, "ATTACHED", &attached);
+    set(&daemon, "ASKED", &asked);
+    daemon.shell("box", "true");
+    let told = || daemon.get("/v1/events/history?kind=secret_given")["events"].clone();
+    assert_eq!(told(), json!([]), "nobody was given any");
+    attach(&daemon, "box", json!({"secrets": ["ATTACHED"]}));
+    let run = daemon.exec("box", json!({"command": "true", "expose_secrets": ["ASKED"]}));
+    let events = told();
+    assert_eq!(events.as_array().unwrap().len(), 1, "{events}");
+    assert_eq!((&events[0]["run_id"], &events[0]["sandbox"]), (&run["run_id"], &json!("box")), "{events}");
+    assert_eq!(events[0]["data"], json!({"placeholders": ["ATTACHED"], "values": ["ASKED"]}), "{events}");
+    let inspected = daemon.get("/v1/inspect?sandbox=box");
+    let secrets = &inspected["sandboxes"][0]["secrets"];
+    assert_eq!(secrets, &json!([{"name": "ATTACHED", "variable": "ATTACHED", "exposed": false}]));
+    let shown = daemon.succeeds(&["inspect", "box"]);
+    assert!(shown.contains("ATTACHED as a placeholder"), "{shown}");
+    for secret in [&attached, &asked] {
+        assert!(!format!("{events}{inspected}{shown}").contains(secret.as_str()));
+    }
+}

@@ -269,3 +269,14 @@ fn a_fault_at_any_point_of_the_end_of_a_child_leaves_it_whole_or_gone() {
 fn a_fault_at_any_point_of_handing_data_over_leaves_the_old_or_the_new() {
     play_all(&scenes::children::BRIDGE);
 }
+
+#[test]
+fn a_fault_at_any_point_of_adding_or_removing_a_webhook_leaves_it_whole_or_gone() {
+    play_all(&scenes::webhooks::ADD);
+    play_all(&scenes::webhooks::REMOVE);
+}
+
+#[test]
+fn a_fault_at_any_point_of_a_delivery_loses_no_event() {
+    play_some(&scenes::webhooks::DELIVER, |name| name.starts_with("webhook."));
+}

@@ -14,6 +14,8 @@ use crate::harness::until;
 pub(crate) mod children;
 #[path = "network_scenes.rs"]
 pub(crate) mod network;
+#[path = "webhook_scenes.rs"]
+pub(crate) mod webhooks;
 
 /// One operation.
 #[derive(Debug)]
@@ -77,6 +79,9 @@ pub(crate) const SCENES: &[Scene] = &[
     SECRET_REMOVE,
     SECRET_USE,
     SECRET_DESTROY,
+    webhooks::ADD,
+    webhooks::DELIVER,
+    webhooks::REMOVE,
 ];
 
 fn create(ground: &Ground, settings: Value) -> Told {

@@ -6,10 +6,12 @@ mod home;
 pub(crate) mod http;
 mod leaks;
 mod mcp;
+mod receiver;
 mod wait;
 
 pub(crate) use daemon::TestDaemon;
 pub(crate) use home::{Home, Watchdog, finish};
 pub(crate) use leaks::{instance, processes_with};
 pub(crate) use mcp::McpClient;
+pub(crate) use receiver::{Received, Receiver};
 pub(crate) use wait::{until, until_some};

@@ -18,11 +18,13 @@ mod nemesis;
 mod plan;
 
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use client::Client;
 use ground::Ground;
+use harness::Receiver;
 use plan::{Deed, Operation, deed, operation};
 
 /// What CI runs.
@@ -48,10 +50,14 @@ fn a_random_mix_of_everything_with_a_nemesis_agrees_with_the_model() {
     for namespace in clients.iter().filter_map(Client::namespace) {
         ground.daemon.post("/v1/tokens", json!({"namespace": namespace}));
     }
+    let receiver = Receiver::start();
+    ground.daemon.post("/v1/webhooks", json!({"url": receiver.url(), "all": true}));
     let (stop, broken) = (AtomicBool::new(false), AtomicBool::new(false));
     let until = Instant::now() + time;
     let deeds = std::thread::scope(|scope| {
         for client in &mut clients {
+            let receiver = Receiver::start();
+            ground.daemon.post("/v1/webhooks", json!({"url": receiver.url(), "all": true}));
             let (stop, broken) = (&stop, &broken);
             scope.spawn(move || {
                 let alarm = Alarm(broken);
@@ -71,6 +77,7 @@ fn a_random_mix_of_everything_with_a_nemesis_agrees_with_the_model() {
     let acknowledged: u64 = clients.iter().map(Client::acknowledged).sum();
     println!("{done} operations, {acknowledged} acknowledged, {deeds} deeds of the nemesis");
     assert!(acknowledged * 4 > done, "too little was served to prove anything");
+    check_delivered(&ground, &receiver);
     let names: Vec<String> = clients.iter().flat_map(Client::names).collect();
     for client in &mut clients {
         client.check_all();
@@ -84,6 +91,20 @@ fn a_random_mix_of_everything_with_a_nemesis_agrees_with_the_model() {
     }
     ground.check(&names.iter().map(String::as_str).collect::<Vec<_>>());
     ground.clear();
+}
+
+/// Every event has arrived, or was told as lost; some maybe twice.
+fn check_delivered(ground: &Ground, receiver: &Receiver) {
+    ground.daemon.exec("beacon", json!({"command": "exit 77"}));
+    receiver.until_taken("the last event arrives", |event| event["data"]["exit_code"] == 77);
+    let parcels: Vec<_> = receiver.received().into_iter().filter(|one| one.status == 200).collect();
+    let lost: u64 = parcels.iter().map(|one| one.json()["lost"].as_u64().unwrap()).sum();
+    let ids: BTreeSet<u64> =
+        parcels.iter().flat_map(|one| one.events()).map(|event| event["id"].as_u64().unwrap()).collect();
+    let (first, last) = (ids.first().unwrap(), ids.last().unwrap());
+    let arrived = ids.len() as u64;
+    println!("{arrived} events were delivered in {} requests, {lost} told as lost", parcels.len());
+    assert!(arrived + lost > last - first, "from {first} to {last}: {arrived} arrived, {lost} told as lost");
 }
 
 /// Says so when a client panics, so that the others need not go on.

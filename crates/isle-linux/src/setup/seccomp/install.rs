@@ -15,6 +15,19 @@ const NOTIF_RECV: libc::Ioctl = libc::_IOWR::<libc::seccomp_notif>(0x21, 0) as l
 /// `SECCOMP_IOCTL_NOTIF_SEND`, `_IOWR('!', 1, struct seccomp_notif_resp)`.
 const NOTIF_SEND: libc::Ioctl = libc::_IOWR::<libc::seccomp_notif_resp>(0x21, 1) as libc::Ioctl;
 
+/// `SECCOMP_IOCTL_NOTIF_ADDFD`, `_IOW('!', 3, struct seccomp_notif_addfd)`.
+const NOTIF_ADD_DESCRIPTOR: libc::Ioctl = libc::_IOW::<AddDescriptor>(0x21, 3) as libc::Ioctl;
+
+/// `struct seccomp_notif_addfd`.
+#[repr(C)]
+struct AddDescriptor {
+    id: u64,
+    flags: u32,
+    source: u32,
+    target: u32,
+    target_flags: u32,
+}
+
 /// Where the kernel tells about refused calls.
 #[derive(Debug)]
 pub struct Listener(OwnedFd);
@@ -27,6 +40,8 @@ pub struct Notification {
     pub pid: u32,
     /// Which call.
     pub number: i32,
+    /// The first of its arguments. What one points at is not known: the asker could change it.
+    pub first: u64,
 }
 
 /// Installs `program` for this thread and everything it will ever start. Needs no-new-privileges
@@ -53,12 +68,32 @@ impl Listener {
         let mut notification: libc::seccomp_notif = unsafe { std::mem::zeroed() };
         // SAFETY: the kernel fills the struct, which outlives the call.
         check(unsafe { libc::ioctl(self.0.as_raw_fd(), NOTIF_RECV, &raw mut notification) }.into())?;
-        Ok(Notification { id: notification.id, pid: notification.pid, number: notification.data.nr })
+        let libc::seccomp_data { nr, args, .. } = notification.data;
+        Ok(Notification { id: notification.id, pid: notification.pid, number: nr, first: args[0] })
     }
 
     /// Answers it with an error.
     pub fn refuse(&self, notification: Notification, errno: i32) -> io::Result<()> {
-        let mut response = libc::seccomp_notif_resp { id: notification.id, val: 0, error: -errno, flags: 0 };
+        self.answer(notification, 0, -errno)
+    }
+
+    /// Answers it with a descriptor of its own, which is a copy of this one.
+    pub fn hand(&self, notification: Notification, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        let add = AddDescriptor {
+            id: notification.id,
+            flags: 0,
+            source: descriptor.as_raw_fd().unsigned_abs(),
+            target: 0,
+            target_flags: libc::O_CLOEXEC.unsigned_abs(),
+        };
+        // SAFETY: the kernel reads the struct, which outlives the call.
+        let number =
+            check(unsafe { libc::ioctl(self.0.as_raw_fd(), NOTIF_ADD_DESCRIPTOR, &raw const add) }.into())?;
+        self.answer(notification, number, 0)
+    }
+
+    fn answer(&self, notification: Notification, value: i64, error: i32) -> io::Result<()> {
+        let mut response = libc::seccomp_notif_resp { id: notification.id, val: value, error, flags: 0 };
         // SAFETY: the kernel reads the struct, which outlives the call.
         check(unsafe { libc::ioctl(self.0.as_raw_fd(), NOTIF_SEND, &raw mut response) }.into()).map(drop)
     }

@@ -12,13 +12,14 @@ use crate::output::{Paint, Table, escaped, human_bytes};
 
 /// A column one can sort by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Column {
+pub(super) enum Column {
     Name,
     State,
     Tier,
     Cpu,
     Memory,
     Pids,
+    Io,
     Disk,
     Running,
     Runs,
@@ -27,18 +28,34 @@ enum Column {
 }
 
 impl Column {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Name,
         Self::State,
         Self::Tier,
         Self::Cpu,
         Self::Memory,
         Self::Pids,
+        Self::Io,
         Self::Disk,
         Self::Running,
         Self::Runs,
         Self::Uptime,
         Self::Left,
+    ];
+
+    /// Those that a narrow window goes without, in this order; the name is always there.
+    const DISPENSABLE: [Self; 11] = [
+        Self::Tier,
+        Self::Runs,
+        Self::Uptime,
+        Self::Left,
+        Self::Disk,
+        Self::State,
+        Self::Io,
+        Self::Running,
+        Self::Pids,
+        Self::Memory,
+        Self::Cpu,
     ];
 
     fn heading(self) -> &'static str {
@@ -49,12 +66,19 @@ impl Column {
             Self::Cpu => "CPU%",
             Self::Memory => "MEMORY",
             Self::Pids => "PIDS",
+            Self::Io => "IO/S",
             Self::Disk => "DISK",
             Self::Running => "RUNNING",
             Self::Runs => "RUNS",
             Self::Uptime => "UP",
             Self::Left => "LEFT",
         }
+    }
+
+    /// As it is chosen on the command line.
+    fn word(self) -> String {
+        let heading = self.heading();
+        heading.strip_suffix('%').or(heading.strip_suffix("/S")).unwrap_or(heading).to_ascii_lowercase()
     }
 
     /// Whether larger is more interesting: then it comes first.
@@ -75,6 +99,10 @@ impl Column {
                 (Some(pids), None) => pids.to_string(),
                 (None, _) => unknown(),
             },
+            Self::Io => match (row.read_rate, row.write_rate) {
+                (Some(read), Some(written)) => format!("{}/{}", short(read), short(written)),
+                _ => unknown(),
+            },
             Self::Disk => of(row.disk, row.disk_limit),
             Self::Running => row.running.to_string(),
             Self::Runs => row.runs.to_string(),
@@ -91,6 +119,11 @@ impl Column {
             Self::Cpu => one.cpu_percent.unwrap_or(-1.0).total_cmp(&other.cpu_percent.unwrap_or(-1.0)),
             Self::Memory => one.memory.cmp(&other.memory),
             Self::Pids => one.pids.cmp(&other.pids),
+            Self::Io => {
+                let both =
+                    |row: &Row| row.read_rate.zip(row.write_rate).map(|(read, written)| read + written);
+                both(one).cmp(&both(other))
+            }
             Self::Disk => one.disk.cmp(&other.disk),
             Self::Running => one.running.cmp(&other.running),
             Self::Runs => one.runs.cmp(&other.runs),
@@ -142,17 +175,22 @@ pub(super) struct View {
     page: usize,
 }
 
+/// A column as it is drawn.
+struct Field {
+    column: Column,
+    heading: String,
+    cells: Vec<String>,
+    width: usize,
+}
+
 impl View {
     pub(super) fn sorted_by(name: &str) -> Result<Self> {
         let wanted = name.to_ascii_lowercase();
-        let column = Column::ALL
-            .into_iter()
-            .find(|column| column.heading().trim_end_matches('%').to_ascii_lowercase() == wanted)
-            .ok_or_else(|| {
-                Error::new(Code::InvalidArgument, format!("there is no column {name:?} to sort by"))
-                    .detail("columns", Column::ALL.map(|column| column.heading().to_ascii_lowercase()))
-                    .next("choose one of those in `details`, such as cpu or memory")
-            })?;
+        let column = Column::ALL.into_iter().find(|column| column.word() == wanted).ok_or_else(|| {
+            Error::new(Code::InvalidArgument, format!("there is no column {name:?} to sort by"))
+                .detail("columns", Column::ALL.map(Column::word))
+                .next("choose one of those in `details`, such as cpu or memory")
+        })?;
         Ok(Self { column, reversed: false, skipped: 0, page: 1 })
     }
 
@@ -162,6 +200,7 @@ impl View {
         let columns = Column::ALL.len();
         match key {
             Key::Leave => {}
+            Key::Column(column) => self.column = column,
             Key::NextColumn => self.column = Column::ALL[(at + 1) % columns],
             Key::PreviousColumn => self.column = Column::ALL[(at + columns - 1) % columns],
             Key::Reverse => self.reversed = !self.reversed,
@@ -187,6 +226,15 @@ impl View {
         rows
     }
 
+    /// A column of the screen, as wide as what is in it.
+    fn field(&self, column: Column, rows: &[&Row]) -> Field {
+        let mark = if column == self.column { if self.reversed { "↑" } else { "↓" } } else { "" };
+        let heading = format!("{}{mark}", column.heading());
+        let cells: Vec<String> = rows.iter().map(|row| escaped(&column.cell(row))).collect();
+        let widest = cells.iter().map(|cell| cell.width()).max().unwrap_or(0);
+        Field { column, width: widest.max(heading.width()), heading, cells }
+    }
+
     /// One picture without a screen.
     pub(super) fn plain(&self, picture: Picture) -> String {
         let mut table = Table::new(&Column::ALL.map(Column::heading));
@@ -202,26 +250,22 @@ impl View {
         // The line above, the headings, the line below.
         self.page = lines.saturating_sub(3).max(1);
         self.skipped = self.skipped.min(rows.len().saturating_sub(self.page));
-        let cells: Vec<[String; 11]> = rows
-            .iter()
-            .skip(self.skipped)
-            .take(self.page)
-            .map(|row| Column::ALL.map(|column| escaped(&column.cell(row))))
-            .collect();
-        let headings = Column::ALL.map(|column| {
-            let mark = if column == self.column { if self.reversed { "↑" } else { "↓" } } else { "" };
-            format!("{}{mark}", column.heading())
-        });
-        let width = |index: usize| {
-            let widest = cells.iter().map(|row| row[index].width()).max().unwrap_or(0);
-            widest.max(headings[index].width())
-        };
-        let widths: Vec<usize> = (0..headings.len()).map(width).collect();
-        let line = |row: &[String; 11]| {
+        let shown: Vec<&Row> = rows.iter().skip(self.skipped).take(self.page).copied().collect();
+        let mut fields: Vec<Field> = Column::ALL.map(|column| self.field(column, &shown)).into();
+        // What does not fit is left out whole: half a number is none.
+        for column in Column::DISPENSABLE {
+            let width: usize = fields.iter().map(|field| field.width + 2).sum();
+            if width <= columns + 2 {
+                break;
+            }
+            fields.retain(|field| field.column != column || column == self.column);
+        }
+        let line = |cell: &dyn Fn(&Field) -> String| {
             let mut text = String::new();
-            for (cell, width) in row.iter().zip(&widths) {
-                text.push_str(cell);
-                text.push_str(&" ".repeat(width + 2 - cell.width()));
+            for field in &fields {
+                let cell = cell(field);
+                text.push_str(&cell);
+                text.push_str(&" ".repeat(field.width + 2 - cell.width()));
             }
             text
         };
@@ -239,26 +283,26 @@ impl View {
                 screen.push_str("\r\n");
             }
         };
-        let shown = match picture.rows.len() < picture.total {
+        let counted = match picture.rows.len() < picture.total {
             true => format!("{} of {}", picture.rows.len(), picture.total),
             false => picture.total.to_string(),
         };
         let summary = format!(
-            "isle: {shown} sandboxes, {} one-shots, {} running, {} waiting, up {}",
+            "isle: {counted} sandboxes, {} one-shots, {} running, {} waiting, up {}",
             picture.one_shots,
             picture.running,
             picture.waiting,
             span(picture.uptime_seconds)
         );
         put(&summary, false, false);
-        put(&line(&headings), true, false);
-        for row in &cells {
-            put(&line(row), false, false);
+        put(&line(&|field| field.heading.clone()), true, false);
+        for index in 0..shown.len() {
+            put(&line(&|field| field.cells[index].clone()), false, false);
         }
-        for _ in cells.len()..self.page {
+        for _ in shown.len()..self.page {
             put("", false, false);
         }
-        put("q leave  s or ←→ sort by another column  r reverse  ↑↓ scroll", false, true);
+        put("q leave  c m p i d n ←→ sort  r reverse  ↑↓ scroll", false, true);
         screen
     }
 }
@@ -332,6 +376,17 @@ mod tests {
             screen.contains("CPU%↓") && screen.contains("99.0") && screen.contains("1.5M/1G"),
             "{screen}"
         );
+    }
+
+    #[test]
+    fn a_narrow_window_shows_fewer_columns_and_each_of_them_whole() {
+        let picture = picture();
+        let mut view = View::sorted_by("left").unwrap();
+        let screen = view.screen(&picture, 24, 34);
+        assert!(screen.contains("SANDBOX  CPU%  MEMORY   LEFT↓"), "{screen:?}");
+        assert!(screen.contains("99.0") && screen.contains("1m01s"), "{screen:?}");
+        view.press(Key::Column(Column::Io), 3);
+        assert!(view.screen(&picture, 24, 200).contains("IO/S↓"));
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! Keys, as terminals send them: a byte each, or a sequence that begins with an escape.
 
+use super::draw::Column;
+
 /// What a key means here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
     /// Enough seen.
     Leave,
+    /// Sort by this column.
+    Column(Column),
     /// Sort by the next column.
     NextColumn,
     /// Sort by the column before.
@@ -43,6 +47,12 @@ impl Keys {
                 b'q' | b'Q' | 0x03 | 0x04 => Some(Key::Leave),
                 b's' | b'>' | b'\t' => Some(Key::NextColumn),
                 b'<' => Some(Key::PreviousColumn),
+                b'c' => Some(Key::Column(Column::Cpu)),
+                b'm' => Some(Key::Column(Column::Memory)),
+                b'p' => Some(Key::Column(Column::Pids)),
+                b'i' => Some(Key::Column(Column::Io)),
+                b'd' => Some(Key::Column(Column::Disk)),
+                b'n' => Some(Key::Column(Column::Name)),
                 b'r' => Some(Key::Reverse),
                 b'k' => Some(Key::Up),
                 b'j' => Some(Key::Down),
@@ -84,8 +94,8 @@ mod tests {
     fn keys_are_read_also_when_their_bytes_come_one_by_one() {
         let mut keys = Keys::default();
         assert_eq!(
-            keys.read(b"s\x1b[A\x1bOB\x1b[5~x\x1b[1;5Cq"),
-            [Key::NextColumn, Key::Up, Key::Down, Key::PageUp, Key::Leave]
+            keys.read(b"si\x1b[A\x1bOB\x1b[5~x\x1b[1;5Cq"),
+            [Key::NextColumn, Key::Column(Column::Io), Key::Up, Key::Down, Key::PageUp, Key::Leave]
         );
         for byte in b"\x1b[" {
             assert_eq!(keys.read(&[*byte]), []);

@@ -9,9 +9,6 @@ use serde_json::{Value, json};
 
 use super::super::fields;
 
-/// Sandboxes that are asked what they use.
-const MOST: usize = 500;
-
 /// A sandbox at a moment. `None` is what nobody knows.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Row {
@@ -24,6 +21,9 @@ pub(super) struct Row {
     pub(super) memory_limit: Option<u64>,
     pub(super) pids: Option<u64>,
     pub(super) pids_limit: Option<u64>,
+    /// Bytes from and to disks in a second.
+    pub(super) read_rate: Option<u64>,
+    pub(super) write_rate: Option<u64>,
     pub(super) disk: Option<u64>,
     pub(super) disk_limit: Option<u64>,
     pub(super) running: u64,
@@ -60,6 +60,8 @@ impl Picture {
                     "memory_limit_bytes": row.memory_limit,
                     "pids": row.pids,
                     "pids_limit": row.pids_limit,
+                    "io_read_bytes_per_second": row.read_rate,
+                    "io_write_bytes_per_second": row.write_rate,
                     "disk_bytes": row.disk,
                     "disk_limit_bytes": row.disk_limit,
                     "running_runs": row.running,
@@ -80,11 +82,20 @@ impl Picture {
     }
 }
 
-/// Looks, and remembers what CPU time there was.
+/// What a sandbox had used at a moment.
+#[derive(Debug, Clone, Copy)]
+struct Before {
+    cpu_ms: Option<u64>,
+    read: Option<u64>,
+    written: Option<u64>,
+    at: Instant,
+}
+
+/// Looks, and remembers what was used until then.
 pub(super) struct Looker {
     client: Client,
     /// By the id of an incarnation.
-    before: HashMap<String, (u64, Instant)>,
+    before: HashMap<String, Before>,
 }
 
 impl Looker {
@@ -95,14 +106,16 @@ impl Looker {
     pub(super) async fn look(&mut self) -> Result<Picture> {
         let health = self.client.call("health", json!({})).await?;
         let listed = self.client.call("list", json!({})).await?;
+        let usage = self.client.call("usage", json!({})).await?;
+        let used: HashMap<String, &Value> =
+            fields::list(&usage, "sandboxes").iter().map(|one| (fields::text(one, "name"), one)).collect();
         let sandboxes = fields::list(&listed, "sandboxes");
         let mut rows = Vec::new();
         let mut seen = HashMap::new();
-        for brief in sandboxes.iter().take(MOST) {
-            let name = fields::text(brief, "name");
-            // One that is gone since it was listed is not shown.
-            let Ok(status) = self.client.call("status", json!({ "sandbox": name })).await else { continue };
-            rows.push(self.row(brief, &status["detail"], &mut seen));
+        for brief in sandboxes {
+            // One that is gone since it was listed, or is beyond what one answer tells, is not shown.
+            let Some(usage) = used.get(&fields::text(brief, "name")) else { continue };
+            rows.push(self.row(brief, usage, &mut seen));
         }
         self.before = seen;
         let number = |value: &Value, name: &str| value[name].as_u64().unwrap_or(0);
@@ -116,46 +129,64 @@ impl Looker {
         })
     }
 
-    fn row(&self, brief: &Value, detail: &Value, seen: &mut HashMap<String, (u64, Instant)>) -> Row {
-        let (usage, limits) = (&detail["usage"], &detail["limits"]);
+    fn row(&self, brief: &Value, usage: &Value, seen: &mut HashMap<String, Before>) -> Row {
+        let limits = &usage["limits"];
         let size = |value: &Value| value.as_str()?.parse::<ByteSize>().ok().map(|size| size.0);
         let id = fields::text(brief, "id");
-        let cpu_percent = usage["cpu_ms"].as_u64().and_then(|cpu| {
-            let now = Instant::now();
-            let before = self.before.get(&id).copied();
-            seen.insert(id, (cpu, now));
-            let (earlier, then) = before?;
-            percent(cpu.saturating_sub(earlier), now.duration_since(then).as_secs_f64())
-        });
-        let now = now_ms();
+        let now = Before {
+            cpu_ms: usage["cpu_ms"].as_u64(),
+            read: usage["io_read_bytes"].as_u64(),
+            written: usage["io_write_bytes"].as_u64(),
+            at: Instant::now(),
+        };
+        let before = self.before.get(&id);
+        seen.insert(id, now);
+        let rate = |what: fn(&Before) -> Option<u64>| {
+            let before = before?;
+            let more = what(&now)?.saturating_sub(what(before)?);
+            per_second(more, now.at.duration_since(before.at).as_secs_f64())
+        };
+        let clock = now_ms();
         let since = |name: &str| brief[name].as_str().and_then(millis_of);
         Row {
             name: fields::text(brief, "name"),
             state: fields::text(brief, "state"),
             tier: fields::text(brief, "tier"),
-            cpu_percent,
+            cpu_percent: rate(|used| used.cpu_ms).map(percent),
             memory: usage["memory_bytes"].as_u64(),
             memory_limit: size(&limits["memory"]),
             pids: usage["pids"].as_u64(),
             pids_limit: limits["pids"].as_u64(),
+            read_rate: rate(|used| used.read).map(whole),
+            write_rate: rate(|used| used.written).map(whole),
             disk: usage["disk_bytes"].as_u64(),
             disk_limit: size(&limits["disk"]),
             running: brief["running_runs"].as_u64().unwrap_or(0),
             runs: brief["runs"].as_u64().unwrap_or(0),
-            uptime_seconds: since("created_at").map_or(0, |then| now.saturating_sub(then) / 1000),
+            uptime_seconds: since("created_at").map_or(0, |then| clock.saturating_sub(then) / 1000),
             left_seconds: [since("expires_at"), since("idle_expires_at")]
                 .into_iter()
                 .flatten()
                 .min()
-                .map(|then| then.saturating_sub(now) / 1000),
+                .map(|then| then.saturating_sub(clock) / 1000),
         }
     }
 }
 
-/// CPU time over time.
-#[expect(clippy::cast_precision_loss, reason = "milliseconds of a moment are few")]
-fn percent(cpu_ms: u64, seconds: f64) -> Option<f64> {
-    (seconds > 0.01).then(|| (cpu_ms as f64 / seconds).round() / 10.0)
+/// How much in a second; a moment too short tells nothing.
+#[expect(clippy::cast_precision_loss, reason = "what is used in a moment is little")]
+fn per_second(more: u64, seconds: f64) -> Option<f64> {
+    (seconds > 0.01).then(|| more as f64 / seconds)
+}
+
+/// Milliseconds of CPU time in a second, as a share of one CPU.
+fn percent(millis: f64) -> f64 {
+    millis.round() / 10.0
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is never below zero")]
+fn whole(rate: f64) -> u64 {
+    rate as u64
 }
 
 fn now_ms() -> u64 {
@@ -195,9 +226,10 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_is_told_as_a_share_of_one_cpu() {
-        assert_eq!(percent(500, 1.0), Some(50.0));
-        assert_eq!(percent(4000, 2.0), Some(200.0));
-        assert_eq!(percent(1, 0.0), None);
+    fn what_is_used_is_told_by_the_second_and_cpu_time_as_a_share_of_one_cpu() {
+        assert_eq!(per_second(500, 1.0).map(percent), Some(50.0));
+        assert_eq!(per_second(4000, 2.0).map(percent), Some(200.0));
+        assert_eq!(per_second(3 << 20, 2.0).map(whole), Some(3 << 19));
+        assert_eq!(per_second(1, 0.0), None);
     }
 }
