@@ -9,7 +9,6 @@
 mod clock;
 mod crowds;
 mod database;
-mod deadline_scenes;
 mod disk;
 mod exhaustion;
 mod ground;

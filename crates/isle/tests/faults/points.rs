@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use isle_fail::{Can, Point};
 
-use crate::deadline_scenes;
 use crate::ground::{Action, Ground, Told, is_passed_here};
 use crate::harness::until;
 use crate::recovery;
@@ -212,13 +211,13 @@ fn a_fault_at_any_point_of_giving_a_secret_keeps_what_was_acknowledged_and_maske
 #[test]
 fn a_fault_at_any_point_of_a_grant_keeps_what_was_acknowledged() {
     play_all(&scenes::GRANT);
-    play_all(&scenes::network::NAMESPACE);
+    play_all(&scenes::NAMESPACE);
 }
 
 #[test]
 fn a_fault_at_any_point_of_an_answer_grants_nothing_that_was_not_acknowledged_or_asked_for() {
-    play_all(&scenes::network::APPROVE);
-    play_all(&scenes::network::DENY);
+    play_all(&scenes::APPROVE);
+    play_all(&scenes::DENY);
 }
 
 #[test]
@@ -233,50 +232,50 @@ fn a_fault_at_any_point_of_a_wipe_in_tier_process_leaves_a_whole_workspace_or_no
 
 #[test]
 fn a_fault_at_any_point_of_an_extension_leaves_the_old_deadline_or_the_new() {
-    play_all(&deadline_scenes::EXTEND);
-    play_all(&deadline_scenes::USE);
+    play_all(&scenes::EXTEND);
+    play_all(&scenes::USE);
 }
 
 #[test]
 fn a_fault_at_any_point_of_a_pause_or_resume_leaves_the_sandbox_as_its_record_says() {
-    play_all(&deadline_scenes::PAUSE);
-    play_all(&deadline_scenes::RESUME);
+    play_all(&scenes::PAUSE);
+    play_all(&scenes::RESUME);
 }
 
 #[test]
 fn a_fault_at_any_point_of_a_sweep_ends_with_the_sandbox_gone_and_its_workspace_kept() {
     // What the backend does is tried by the scenes of destroying.
-    play_some(&deadline_scenes::SWEEP, |name| name.starts_with("destroy.") || name.starts_with("pause."));
+    play_some(&scenes::SWEEP, |name| name.starts_with("destroy.") || name.starts_with("pause."));
 }
 
 #[test]
 fn a_fault_at_any_point_of_a_spawn_leaves_a_whole_child_or_none() {
-    play_all(&scenes::children::SPAWN);
+    play_all(&scenes::SPAWN);
 }
 
 #[test]
 fn a_fault_at_any_point_of_the_end_of_a_parent_leaves_no_child_without_one() {
-    play_all(&scenes::children::CASCADE);
+    play_all(&scenes::CASCADE);
 }
 
 #[test]
 fn a_fault_at_any_point_of_the_end_of_a_child_leaves_it_whole_or_gone() {
-    play_all(&scenes::children::DESTROY_CHILD);
-    play_all(&scenes::children::RESET_COUNT);
+    play_all(&scenes::DESTROY_CHILD);
+    play_all(&scenes::RESET_COUNT);
 }
 
 #[test]
 fn a_fault_at_any_point_of_handing_data_over_leaves_the_old_or_the_new() {
-    play_all(&scenes::children::BRIDGE);
+    play_all(&scenes::BRIDGE);
 }
 
 #[test]
 fn a_fault_at_any_point_of_adding_or_removing_a_webhook_leaves_it_whole_or_gone() {
-    play_all(&scenes::webhooks::ADD);
-    play_all(&scenes::webhooks::REMOVE);
+    play_all(&scenes::WEBHOOK_ADD);
+    play_all(&scenes::WEBHOOK_REMOVE);
 }
 
 #[test]
 fn a_fault_at_any_point_of_a_delivery_loses_no_event() {
-    play_some(&scenes::webhooks::DELIVER, |name| name.starts_with("webhook."));
+    play_some(&scenes::WEBHOOK_DELIVER, |name| name.starts_with("webhook."));
 }

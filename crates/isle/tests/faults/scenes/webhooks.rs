@@ -32,7 +32,7 @@ fn add(ground: &Ground) -> Told {
     ground.ask("POST /v1/webhooks", Some(&wish))
 }
 
-pub(crate) const ADD: Scene = Scene {
+pub(crate) const WEBHOOK_ADD: Scene = Scene {
     name: "add a webhook",
     // Its key is made with the first of them.
     prepare: |ground| {
@@ -56,7 +56,7 @@ pub(crate) const ADD: Scene = Scene {
     keeps: &[],
 };
 
-pub(crate) const REMOVE: Scene = Scene {
+pub(crate) const WEBHOOK_REMOVE: Scene = Scene {
     name: "remove a webhook",
     prepare: |ground| assert!(matches!(add(ground), Told::Done(_))),
     act: |ground| {
@@ -74,7 +74,7 @@ pub(crate) const REMOVE: Scene = Scene {
 };
 
 /// What was told before a fault is not lost: it arrives, maybe twice, and so does what happens afterwards.
-pub(crate) const DELIVER: Scene = Scene {
+pub(crate) const WEBHOOK_DELIVER: Scene = Scene {
     name: "deliver to a webhook",
     prepare: |ground| {
         receiver().forget();

@@ -3,9 +3,9 @@
 use isle_fail::Point;
 use serde_json::{Value, json};
 
+use super::Scene;
 use crate::ground::{Ground, Told, assert_usable};
 use crate::harness::until;
-use crate::scenes::Scene;
 
 fn brief(ground: &Ground) -> Value {
     ground.daemon.get("/v1/status?sandbox=box")["sandboxes"][0].clone()

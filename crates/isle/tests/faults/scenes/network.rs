@@ -72,3 +72,45 @@ pub(crate) const NAMESPACE: Scene = Scene {
     last: Point::NamespaceGrantRecorded,
     keeps: &[],
 };
+
+pub(crate) const GRANT: Scene = Scene {
+    name: "grant network",
+    prepare: |ground| {
+        ground.daemon.post("/v1/sandboxes/box/grants", json!({"hosts": ["old.test:443"]}));
+    },
+    act: |ground| ground.ask("POST /v1/sandboxes/box/grants", Some(&json!({"hosts": ["new.test:443"]}))),
+    settle: |_| {},
+    check: |ground, told| {
+        let grants = ground.daemon.get("/v1/sandboxes/box/grants").to_string();
+        assert!(grants.contains("old.test:443"), "an earlier grant is lost: {grants}");
+        let done = matches!(told, Told::Done(_));
+        assert!(grants.contains("new.test:443") || !done, "it was acknowledged and is lost: {grants}");
+    },
+    last: Point::GrantRecorded,
+    keeps: &[],
+};
+
+/// The first command after requests were granted that are looked at inside TLS.
+pub(crate) const TRUST: Scene = Scene {
+    name: "trust the opened gate",
+    prepare: |ground| {
+        ground.daemon.post("/v1/sandboxes/box/grants", json!({"hosts": ["https://new.test/a GET"]}));
+    },
+    act: |ground| {
+        // It says more than an agent keeps until the next run.
+        let command = json!({"command": "cat /etc/isle/ca.pem; seq 1 5000"});
+        ground.ask("POST /v1/sandboxes/box/exec", Some(&command))
+    },
+    settle: |_| {},
+    check: |ground, told| {
+        let now = ground.daemon.shell("box", "cat /etc/isle/ca.pem");
+        assert!(now.starts_with("-----BEGIN CERTIFICATE-----"), "{now}");
+        if let Told::Done(answer) = told {
+            let run: Value = serde_json::from_str(answer).unwrap();
+            let then = run["stdout"].as_str().unwrap_or_default();
+            assert!(run["state"] != "completed" || then.starts_with(&now), "another authority: {then} {now}");
+        }
+    },
+    last: Point::ExecForgotten,
+    keeps: &[],
+};
