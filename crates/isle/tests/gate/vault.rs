@@ -4,7 +4,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
-use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
+use rustix::process::{Resource, Signal, getrlimit, setrlimit};
 use serde_json::{Value, json};
 
 use crate::harness::{TestDaemon, finish, until_some};
@@ -139,9 +139,7 @@ fn a_crash_of_whoever_holds_a_value_leaves_no_core() {
     assert_eq!(run["signal"], 11, "{run}");
     let left = daemon.shell("box", "find /workspace /home/sandbox /tmp -name 'core*'; ulimit -c");
     assert_eq!(left, "0\n", "nothing but the limit");
-    let daemon_pid = Pid::from_raw(i32::try_from(daemon.pid()).unwrap()).unwrap();
-    kill_process(daemon_pid, Signal::SEGV).unwrap();
-    let status = daemon.ended();
+    let status = daemon.crash(Signal::SEGV);
     assert_eq!((status.signal(), status.core_dumped()), (Some(11), false), "{status}");
     for place in [daemon.home().state_dir(), daemon.home().runtime_dir()] {
         let cores: Vec<_> = std::fs::read_dir(&place)

@@ -208,14 +208,19 @@ impl TestDaemon {
     /// Waits until the daemon has died by itself, as a crash would have it.
     pub(crate) fn died(&mut self) {
         use std::os::unix::process::ExitStatusExt;
-        let status = self.ended();
+        let mut child = self.child.take().unwrap();
+        let status = until_some("the daemon has died", || child.try_wait().unwrap());
         assert_eq!(status.signal(), Some(9), "{status}");
     }
 
-    /// Waits until the daemon has ended, however it did.
-    pub(crate) fn ended(&mut self) -> ExitStatus {
+    /// Crashes the daemon. The signal is sent until it is gone: what could be a full stack is looked at
+    /// first, and let go on.
+    pub(crate) fn crash(&mut self, signal: Signal) -> ExitStatus {
         let mut child = self.child.take().unwrap();
-        until_some("the daemon has ended", || child.try_wait().unwrap())
+        until_some("the daemon has crashed", || {
+            kill_process(Pid::from_child(&child), signal).ok();
+            child.try_wait().unwrap()
+        })
     }
 
     /// Starts it again on the same state.
