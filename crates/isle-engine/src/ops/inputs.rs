@@ -279,3 +279,14 @@ mod tests {
         assert!(read_environment(json!("A=1")).is_err());
     }
 }
+
+/// Patterns of files that stay out.
+pub(super) fn patterns(given: Option<Vec<String>>) -> Result<Vec<String>> {
+    const MOST: usize = 1000;
+    let given = given.unwrap_or_default();
+    if given.len() > MOST {
+        return Err(Error::new(Code::InvalidArgument, format!("exclude holds {} patterns", given.len()))
+            .next(format!("give at most {MOST}, or put them into a .gitignore file")));
+    }
+    Ok(given)
+}

@@ -12,6 +12,8 @@ use crate::harness::until;
 
 #[path = "child_scenes.rs"]
 pub(crate) mod children;
+#[path = "mirror_scenes.rs"]
+pub(crate) mod mirror;
 #[path = "network_scenes.rs"]
 pub(crate) mod network;
 #[path = "webhook_scenes.rs"]
@@ -52,6 +54,8 @@ pub(crate) const SCENES: &[Scene] = &[
     UNPACK,
     COPY_OUT,
     PRUNE,
+    mirror::PUSH,
+    mirror::PULL,
     SYNC,
     DESTROY,
     WIPE,

@@ -4,8 +4,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
-mod bulk;
 mod asking;
+mod bulk;
 mod clients;
 mod clients_opened;
 mod faults;
