@@ -24,6 +24,7 @@ need nodejs command -v node
 need npm command -v npm
 need curl command -v curl
 need git command -v git
+need dpkg-dev command -v dpkg-scanpackages
 need wget command -v wget
 need golang-go command -v go
 need default-jdk-headless command -v javac

@@ -46,6 +46,18 @@ pub(crate) fn parent(pid: i32) -> Option<i32> {
     std::str::from_utf8(&stat[end + 1..]).ok()?.split_whitespace().nth(1)?.parse().ok()
 }
 
+/// What a process has used of the CPU, in microseconds.
+pub(crate) fn cpu_time_us(pid: i32) -> u64 {
+    crate::ration::look::clock(pid).and_then(|time| u64::try_from(time.as_micros()).ok()).unwrap_or(0)
+}
+
+/// The most memory a process ever had at once, in KiB.
+pub(crate) fn peak_rss_kib(pid: i32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,6 +78,7 @@ mod tests {
         assert!(!below.is_empty());
         assert_eq!(parent(below[0]), Some(pid));
         assert_eq!(parent(pid), Some(own_pid()));
+        assert!(peak_rss_kib(own_pid()) > 0 && cpu_time_us(own_pid()) > 0);
         // SAFETY: plain numbers; the shell waits for this child of its own.
         unsafe { libc::kill(below[0], libc::SIGKILL) };
         shell.wait().unwrap();

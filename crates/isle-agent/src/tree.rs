@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use isle_wire::Exit;
 
-use crate::family::{children, has_no_children, own_pid, parent};
+use crate::family::{children, descendants, has_no_children, own_pid, parent};
 use crate::runs::{Reaped, Run, RunKind};
 use crate::serve::Shared;
 use crate::supervise::Supervisor;
@@ -195,6 +195,41 @@ pub(crate) async fn end_leftovers(agent: &Shared, run: &Run) -> u32 {
         }
         Tree::Supervised(_) => run.state.borrow().leftovers,
         Tree::Lodged(_) => 0,
+    }
+}
+
+/// The only process of a run, when there is just one.
+pub(crate) fn only_process(agent: &Shared, run: &Run) -> Option<i32> {
+    match &run.tree {
+        // Whoever is left of it without being its child has come to the agent, with the tag.
+        Tree::Tagged(tag) => {
+            let adopted = children(own_pid());
+            let living = agent.runs.living();
+            let is_others = |pid: i32| {
+                living.iter().any(|run| run.pid == pid) || tag_of(pid).is_some_and(|other| other != *tag)
+            };
+            // Of none, `/proc` does not tell children.
+            let alone =
+                !adopted.is_empty() && adopted.into_iter().all(is_others) && children(run.pid).is_empty();
+            alone.then_some(run.pid)
+        }
+        Tree::Supervised(_) => match descendants(run.pid)[..] {
+            [only] => Some(only),
+            _ => None,
+        },
+        Tree::Lodged(_) => None,
+    }
+}
+
+/// Ends the first process of a run, without waiting for it to go.
+pub(crate) fn end_first(run: &Run) {
+    match &run.tree {
+        // SAFETY: plain numbers; a process that was not reaped yet keeps its number.
+        Tree::Tagged(_) => unsafe {
+            libc::kill(run.pid, libc::SIGKILL);
+        },
+        Tree::Supervised(supervisor) => supervisor.end(),
+        Tree::Lodged(_) => {}
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderMap};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use hyper::{Method, Response, StatusCode};
 use isle_engine::ops::Registry;
 use serde::{Deserialize, Serialize};
@@ -14,10 +14,12 @@ use serde_json::Value;
 use crate::connection::{Body, Connection, request, whole};
 use crate::endpoint::Endpoint;
 use crate::error::{ClientError, Result, check_version};
-use crate::route::plan;
+use crate::follow::EventStream;
+use crate::route::{Planned, plan};
 
 const VERSION: &str = "/v1/version";
 const SHUTDOWN: &str = "/v1/shutdown";
+const JSON: (&str, &str) = ("content-type", "application/json");
 
 /// What the daemon says about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,14 +65,40 @@ impl Client {
 
     /// Calls an operation.
     pub async fn call(&self, operation: &str, input: Value) -> Result<Value> {
+        let (planned, body) = self.planned(operation, input)?;
+        self.json(planned.method, &planned.path, &[JSON], whole(body)).await
+    }
+
+    /// Calls an operation and hands on what it says while it goes on.
+    pub async fn call_watched(
+        &self,
+        operation: &str,
+        input: Value,
+        mut told: impl FnMut(&str),
+    ) -> Result<Value> {
+        let (planned, body) = self.planned(operation, input)?;
+        let headers = [JSON, (ACCEPT.as_str(), "text/event-stream")];
+        let response = self.stream(planned.method, &planned.path, &headers, whole(body)).await?;
+        let mut events = EventStream::of(response);
+        while let Some(event) = events.next().await? {
+            match event.name.as_str() {
+                "progress" => told(event.data["message"].as_str().unwrap_or_default()),
+                "result" => return Ok(event.data),
+                "error" => return Err(read_envelope(event.data).unwrap_or_else(ClientError::not_understood)),
+                _ => {}
+            }
+        }
+        Err(ClientError::interrupted("the daemon ended the answer"))
+    }
+
+    fn planned(&self, operation: &str, input: Value) -> Result<(Planned, Bytes)> {
         let route = self.registry().get(operation)?.route;
         let planned = plan(operation, route, input)?;
-        let body = match planned.body {
+        let body = match &planned.body {
             None => Bytes::new(),
-            Some(body) => serde_json::to_vec(&body).map_err(ClientError::not_understood)?.into(),
+            Some(body) => serde_json::to_vec(body).map_err(ClientError::not_understood)?.into(),
         };
-        let headers = [(CONTENT_TYPE.as_str(), "application/json")];
-        self.json(planned.method, &planned.path, &headers, whole(body)).await
+        Ok((planned, body))
     }
 
     /// Calls an operation and reads the answer into its type.
@@ -181,12 +209,14 @@ fn read_answer(status: StatusCode, headers: &HeaderMap, bytes: &[u8]) -> Result<
 
 /// The body of an error answer is `{"error": {code, message, …}}`.
 fn read_error(status: StatusCode, bytes: &[u8]) -> ClientError {
+    let answer = serde_json::from_slice(bytes).unwrap_or_default();
+    read_envelope(answer).unwrap_or_else(|_| ClientError::not_understood(format!("HTTP status {status}")))
+}
+
+fn read_envelope(answer: Value) -> serde_json::Result<ClientError> {
     #[derive(Deserialize)]
     struct Envelope {
         error: ClientError,
     }
-    match serde_json::from_slice::<Envelope>(bytes) {
-        Ok(envelope) => envelope.error,
-        Err(_) => ClientError::not_understood(format!("HTTP status {status}")),
-    }
+    serde_json::from_value(answer).map(|envelope: Envelope| envelope.error)
 }

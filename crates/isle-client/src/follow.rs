@@ -3,8 +3,8 @@
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
-use hyper::Method;
 use hyper::body::Incoming;
+use hyper::{Method, Response};
 use isle_engine::ops::shapes::RunResult;
 use serde::Deserialize;
 
@@ -115,12 +115,15 @@ impl Client {
 
     async fn event_stream(&self, path: &str) -> Result<EventStream> {
         let headers = [("accept", "text/event-stream")];
-        let response = self.stream(Method::GET, path, &headers, whole(Bytes::new())).await?;
-        Ok(EventStream { body: response.into_body(), buffer: BytesMut::new() })
+        Ok(EventStream::of(self.stream(Method::GET, path, &headers, whole(Bytes::new())).await?))
     }
 }
 
 impl EventStream {
+    pub(crate) fn of(response: Response<Incoming>) -> Self {
+        Self { body: response.into_body(), buffer: BytesMut::new() }
+    }
+
     /// The next event; `None` when the stream ended.
     pub async fn next(&mut self) -> Result<Option<StreamedEvent>> {
         loop {

@@ -37,11 +37,13 @@ impl Door {
     }
 }
 
-/// A sign of life of a long call: seconds waited so far and a sentence.
+/// A sign of life of a long call: how far it is and a sentence.
 #[derive(Debug, Clone)]
 pub struct Beat {
-    /// Seconds since the call began.
-    pub elapsed_seconds: f64,
+    /// Seconds since the call began, or the bytes a transfer has carried.
+    pub progress: f64,
+    /// Where it ends, when that is known.
+    pub total: Option<f64>,
     /// What is going on, such as the last line of output.
     pub message: String,
 }
@@ -71,7 +73,7 @@ pub struct CallContext {
     pub authority: Authority,
     /// Fires when the caller no longer wants the answer; a run that was being waited for is killed.
     pub cancelled: CancellationToken,
-    /// Gets a beat at least every five seconds while the call waits.
+    /// Gets a beat at least every five seconds while the call waits for a run or carries files.
     pub beats: Option<BeatSink>,
     /// Where questions go that somebody there can answer while the call waits.
     pub questions: Option<QuestionSender>,

@@ -5,35 +5,18 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::Tier;
 use crate::engine::EngineConfig;
 use crate::error::{Code, Error, Result};
 use crate::network::{GrantSet, parse_grants};
 use crate::sandbox::Settings;
-use crate::values::{ByteSize, SandboxName, Term};
+use crate::values::SandboxName;
 use crate::vault::Personal;
 
 /// Settings under a name. What is left out is the configured default.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Profile {
-    /// How strongly isolated.
-    pub tier: Option<Tier>,
-    /// Image.
-    pub image: Option<String>,
-    /// Memory.
-    pub memory: Option<ByteSize>,
-    /// CPUs.
-    pub cpus: Option<f64>,
-    /// Processes and threads.
-    pub pids: Option<u32>,
-    /// Writable layer and workspace.
-    pub disk: Option<ByteSize>,
-    /// Whether it may hold less than its tier promises.
-    pub allow_downgrade: Option<bool>,
-    /// How long it lives.
-    pub ttl: Option<Term>,
-    /// How long it lives unused.
-    pub idle: Option<Term>,
+    /// What sandboxes made by it are like.
+    pub settings: Settings,
     /// Variables of all that runs in it.
     pub env: BTreeMap<String, String>,
     /// What it may reach, such as `example.com:443`.
@@ -45,9 +28,8 @@ pub struct Profile {
 impl Profile {
     /// Whether a sandbox could be made by it.
     pub fn check(&self, config: &EngineConfig) -> Result<()> {
-        let settings = self.under(&Settings::default());
-        settings.spec(config, None)?;
-        settings.terms(config, &SandboxName::default_sandbox())?;
+        self.settings.spec(config, None)?;
+        self.settings.terms(config, &SandboxName::default_sandbox())?;
         parse_grants(&self.allow)?;
         Personal::read(&self.mask_pii)?;
         if let Some(set) = self.allow.iter().find(|text| GrantSet::named(text).is_some()) {
@@ -61,22 +43,6 @@ impl Profile {
                 let what = format!("{name} steers the loader of every program and is not set from outside");
                 Err(Error::new(Code::InvalidArgument, what).next("set it inside a command, or leave it out"))
             }
-        }
-    }
-
-    /// Settings, where they say nothing, filled up by it.
-    fn under(&self, settings: &Settings) -> Settings {
-        Settings {
-            tier: settings.tier.or(self.tier),
-            image: settings.image.clone().or_else(|| self.image.clone()),
-            memory: settings.memory.or(self.memory),
-            cpus: settings.cpus.or(self.cpus),
-            pids: settings.pids.or(self.pids),
-            disk: settings.disk.or(self.disk),
-            allow_downgrade: settings.allow_downgrade.or(self.allow_downgrade),
-            ttl: settings.ttl.or(self.ttl),
-            idle: settings.idle.or(self.idle),
-            profile: None,
         }
     }
 }
@@ -111,7 +77,7 @@ impl Settings {
     pub(crate) fn with_profile(&self, config: &EngineConfig) -> Result<Self> {
         match &self.profile {
             None => Ok(self.clone()),
-            Some(name) => Ok(find(config, name)?.under(self)),
+            Some(name) => Ok(self.above(&find(config, name)?.settings)),
         }
     }
 

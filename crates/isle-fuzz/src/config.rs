@@ -9,8 +9,9 @@ mod file;
 #[path = "../../isle/src/config/keys.rs"]
 #[expect(dead_code, reason = "the program uses the rest")]
 mod keys;
-#[path = "../../isle/src/config/profiles.rs"]
-mod profiles;
+#[path = "../../isle/src/config/tables.rs"]
+#[expect(dead_code, reason = "the program uses the rest")]
+mod tables;
 #[path = "../../isle/src/config/value.rs"]
 mod value;
 
@@ -41,7 +42,7 @@ fn means_itself(kind: value::Kind, value: &Value) {
     drop(value.json());
     assert!(value::schema(kind).is_object());
     match value {
-        Value::List(_) | Value::Map(_) | Value::Tables(_) | Value::Profiles(_) => {}
+        Value::List(_) | Value::Map(_) | Value::Tables(_) => {}
         Value::Text(_)
         | Value::Size(_)
         | Value::Span(_)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -26,6 +26,8 @@ use crate::shorten::shorten;
 /// Clients show at most so much of a progress message.
 const PROGRESS_CHARACTERS: usize = 200;
 const LOG_CHARACTERS: usize = 200;
+/// How long an answer may wait for the progress before it.
+const LAST_BEATS: Duration = Duration::from_millis(200);
 const CLIENT_NAME_CHARACTERS: usize = 64;
 /// Questions of one call that wait to be put; who asks more is denied.
 const QUESTIONS: usize = 8;
@@ -98,7 +100,9 @@ impl McpHandler {
                 }
             }
         };
-        drop(progress);
+        if let Some(progress) = progress {
+            progress.finish().await;
+        }
         if let Some((begun, arguments)) = log {
             log_call(&name, &actor, &arguments, &outcome, begun);
         }
@@ -168,24 +172,40 @@ fn actor(peer: Option<&McpPeer>, context: &RequestContext<RoleServer>) -> String
 struct Progress {
     sender: mpsc::Sender<Beat>,
     forward: tokio::task::JoinHandle<()>,
+    end: CancellationToken,
 }
 
 impl Progress {
     fn start(peer: Peer<RoleServer>, token: ProgressToken) -> Self {
         let (sender, mut beats) = mpsc::channel::<Beat>(4);
+        let end = CancellationToken::new();
+        let ended = end.clone();
         let forward = tokio::spawn(async move {
             let mut last = 0.0_f64;
-            while let Some(beat) = beats.recv().await {
+            loop {
+                let beat = tokio::select! {
+                    biased;
+                    beat = beats.recv() => beat,
+                    () = ended.cancelled() => None,
+                };
+                let Some(beat) = beat else { break };
                 // The protocol wants every value above the one before.
-                last = if beat.elapsed_seconds > last { beat.elapsed_seconds } else { last + 0.001 };
+                last = if beat.progress > last { beat.progress } else { last + 0.001 };
                 let message = shorten(&beat.message, PROGRESS_CHARACTERS - 1);
-                let notice = ProgressNotificationParam::new(token.clone(), last).with_message(message);
+                let mut notice = ProgressNotificationParam::new(token.clone(), last).with_message(message);
+                notice.total = beat.total;
                 if peer.notify_progress(notice).await.is_err() {
                     break;
                 }
             }
         });
-        Self { sender, forward }
+        Self { sender, forward, end }
+    }
+
+    /// What was said before the answer is told before it; a client that does not read misses it.
+    async fn finish(mut self) {
+        self.end.cancel();
+        tokio::time::timeout(LAST_BEATS, &mut self.forward).await.ok();
     }
 
     fn sink(&self) -> isle_engine::context::BeatSink {

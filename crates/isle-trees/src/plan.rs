@@ -1,6 +1,6 @@
 //! What has to be sent and removed so that one tree becomes like another.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::manifest::ManifestEntry;
 use crate::walk::Kind;
@@ -20,6 +20,17 @@ pub struct Plan {
     pub unchanged: u64,
     /// What can be neither sent nor compared: links, pipes, files that may not be read.
     pub left_out: Vec<Vec<u8>>,
+}
+
+impl Plan {
+    /// How many files it sends, of the entries it was made from.
+    #[must_use]
+    pub fn files(&self, from: &[ManifestEntry]) -> u64 {
+        let files: BTreeSet<&[u8]> =
+            from.iter().filter(|entry| entry.kind == Kind::File).map(|entry| &entry.path[..]).collect();
+        let sent = self.send.iter().chain(&self.conflicts);
+        sent.filter(|path| files.contains(&path[..])).count() as u64
+    }
 }
 
 /// Compares where things come from with where they go to.

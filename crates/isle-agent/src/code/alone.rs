@@ -23,6 +23,9 @@ use crate::watched::watch;
 /// How long an interpreter is kept ready after the last call.
 const KEPT_WARM: Duration = Duration::from_secs(600);
 
+/// How long an answer takes to be out of the house.
+const ANSWERED: Duration = Duration::from_millis(5);
+
 /// A call that leaves nothing behind.
 pub(super) async fn alone(
     agent: &Shared,
@@ -63,6 +66,8 @@ pub(super) async fn alone(
     interpreter.begin(run);
     carry(agent, run, &interpreter, &call(request, taken), deadline).await;
     if warm && request.language == CodeLanguage::Node {
+        // The answer first: starting an interpreter beside it would hold it up.
+        tokio::time::sleep(ANSWERED).await;
         prepare_spare(agent, request).await;
     }
 }
@@ -75,11 +80,11 @@ async fn start_with_input(
 ) -> Result<Rc<Interpreter>, Failure> {
     let mode = if stdin.is_some() { StdinMode::Stream } else { StdinMode::Null };
     let exec = ExecRequest { stdin: mode, ..request.exec.clone() };
-    let started = start(agent, request.language, Mode::Once, &exec).await?;
-    if let (Some(from), Some(to)) = (stdin, started.stdin) {
+    let mut started = start(agent, request.language, Mode::Once, &exec).await?;
+    if let (Some(from), Some(to)) = (stdin, started.stdin.take()) {
         tokio::task::spawn_local(pour(from, to));
     }
-    Ok(Interpreter::new(agent, started.process, started.control, started.output))
+    Ok(Interpreter::new(agent, Mode::Once, started))
 }
 
 /// Copies the input of a call to the interpreter that was started for it.
@@ -155,7 +160,7 @@ async fn prepare_spare(agent: &Shared, request: &CodeRequest) {
     }
     // Without it the next call starts its own.
     let Ok(started) = start(agent, request.language, Mode::Once, &for_anybody(request)).await else { return };
-    let spare = Interpreter::new(agent, started.process, started.control, started.output);
+    let spare = Interpreter::new(agent, Mode::Once, started);
     agent.code.spares.borrow_mut().insert(kind.clone(), spare.clone());
     let agent = agent.clone();
     tokio::task::spawn_local(async move {

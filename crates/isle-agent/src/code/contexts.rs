@@ -98,8 +98,7 @@ pub(super) async fn in_context(
             let exec = ExecRequest { stdin: StdinMode::Null, ..request.exec.clone() };
             match start(agent, request.language, Mode::Context, &exec).await {
                 Ok(started) => {
-                    let interpreter =
-                        Interpreter::new(agent, started.process, started.control, started.output);
+                    let interpreter = Interpreter::new(agent, Mode::Context, started);
                     context.interpreter.replace(Some(interpreter.clone()));
                     (interpreter, ContextFate::New)
                 }

@@ -9,7 +9,9 @@ use bytes::Bytes;
 use isle_wire::{ContextFate, Exit};
 
 use super::control::Control;
+use super::process::{Mode, Started};
 use super::{fail, outputs};
+use crate::family;
 use crate::output::Channel;
 use crate::run::{Output, drain, finish, keep};
 use crate::runs::{Reaped, Run};
@@ -23,6 +25,7 @@ const BETWEEN: usize = 64 * 1024;
 pub(super) struct Interpreter {
     pub(super) process: Rc<Run>,
     pub(super) control: Control,
+    mode: Mode,
     call: RefCell<Option<Rc<Run>>>,
     between: RefCell<Vec<(Channel, Bytes)>>,
     news: tokio::sync::Notify,
@@ -31,10 +34,12 @@ pub(super) struct Interpreter {
 
 impl Interpreter {
     /// Takes an interpreter into keeping.
-    pub(super) fn new(agent: &Shared, process: Rc<Run>, control: Control, output: Output) -> Rc<Self> {
+    pub(super) fn new(agent: &Shared, mode: Mode, started: Started) -> Rc<Self> {
+        let Started { process, control, output, stdin: _ } = started;
         let interpreter = Rc::new(Self {
             process,
             control,
+            mode,
             call: RefCell::default(),
             between: RefCell::default(),
             news: tokio::sync::Notify::new(),
@@ -93,26 +98,34 @@ impl Interpreter {
                 chunk = output.read(), if output.is_open() && !full => self.hear(chunk),
                 message = self.control.next(), if speaking => match message {
                     None => speaking = false,
-                    Some(message) => self.told(message.kind, message.payload, &mut output),
+                    Some(message) => self.told(&agent, message.kind, message.payload, &mut output),
                 },
             }
         }
         self.wind_up(&agent, &mut output).await;
     }
 
-    fn told(&self, kind: u8, payload: Bytes, output: &mut Output) {
+    fn told(&self, agent: &Shared, kind: u8, payload: Bytes, output: &mut Output) {
         let Some(run) = self.call() else { return };
         let number = || String::from_utf8_lossy(&payload).trim().parse().unwrap_or(0);
         match kind {
             b'R' => run.state.borrow_mut().report = Some(payload),
             b'D' => {
+                let (cpu_us, peak_rss_kib) = match self.mode {
+                    Mode::Context | Mode::Server => (0, 0),
+                    // Not the last of it, or not by itself: then its end is what counts.
+                    Mode::Once => match self.last_of_all(agent, &run) {
+                        Some(used) => used,
+                        None => return,
+                    },
+                };
                 // All it printed was written before this word.
                 while let Some(chunk) = outputs::read_now(output) {
                     keep(&run, Some(chunk));
                 }
                 self.over(&run);
                 run.state.borrow_mut().exit =
-                    Some(Reaped { exit: Exit::Code(number()), cpu_us: 0, peak_rss_kib: 0 });
+                    Some(Reaped { exit: Exit::Code(number()), cpu_us, peak_rss_kib });
                 finish(&run, 0);
             }
             b'E' => {
@@ -122,6 +135,18 @@ impl Interpreter {
             }
             _ => {}
         }
+    }
+
+    /// Ends an interpreter whose only call is over, and says what it used. `None` when that is not the whole
+    /// end: whatever a call started is gone before its end is told.
+    fn last_of_all(&self, agent: &Shared, run: &Run) -> Option<(u64, u64)> {
+        if run.state.borrow().killed.is_some() {
+            return None;
+        }
+        let pid = tree::only_process(agent, &self.process)?;
+        let used = (family::cpu_time_us(pid), family::peak_rss_kib(pid));
+        tree::end_first(&self.process);
+        Some(used)
     }
 
     fn over(&self, run: &Rc<Run>) {
@@ -142,7 +167,7 @@ impl Interpreter {
             {
                 run.state.borrow_mut().report = Some(message.payload);
             } else {
-                self.told(message.kind, message.payload, output);
+                self.told(agent, message.kind, message.payload, output);
             }
         }
         let call = self.call();

@@ -123,7 +123,7 @@ fn ticks(count: u64) -> Duration {
 }
 
 /// The CPU clock of a process: exact, where `stat` counts in ticks.
-pub(super) fn clock(pid: i32) -> Option<Duration> {
+pub(crate) fn clock(pid: i32) -> Option<Duration> {
     let mut clock = 0;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: both calls fill what they are given, which outlives them.

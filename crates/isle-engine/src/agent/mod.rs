@@ -24,6 +24,7 @@ use crate::values::{ContextName, GuestPath, Place};
 pub(crate) use exec::{ExecInput, ExecSignal, forward_input};
 pub(crate) use failure::{exec_error, file_error, paused};
 pub(crate) use files::{FileToWrite, KeepMode};
+pub(crate) use trees::PackedTree;
 
 /// How long an agent may take to say who it is.
 const GREETING: Duration = Duration::from_secs(20);

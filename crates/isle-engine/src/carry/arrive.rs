@@ -13,7 +13,7 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc;
 
 use super::host::host_error;
-use super::{CarriedShape, HostPlace};
+use super::{CarriedShape, HostPlace, Progress};
 use crate::agent::{FileToWrite, KeepMode};
 use crate::context::CallContext;
 use crate::engine::Engine;
@@ -27,6 +27,7 @@ use crate::values::GuestPath;
 const PIECE: usize = 256 * 1024;
 /// Pieces on their way.
 const AHEAD: usize = 4;
+const COPYING: &str = "copying in";
 
 /// Pieces that a thread makes, as a stream.
 pub(crate) fn stream_of_pieces(receiver: mpsc::Receiver<Result<Bytes>>) -> BoxStream<'static, Result<Bytes>> {
@@ -71,6 +72,7 @@ impl Engine {
         match kind {
             Kind::Directory => {
                 let (body, packing) = pack_on_host(opened, None)?;
+                let body = Progress::new(context, COPYING, None).over(body);
                 let mut carried = self.unpack_in(context, sandbox, to, user, body, detail).await?;
                 let packed = packing.await.map_err(Error::internal)?;
                 let packed = CarriedShape::from(packed);
@@ -92,6 +94,8 @@ impl Engine {
                     }
                 })
                 .boxed();
+                let size = u64::try_from(stat.st_size).ok();
+                let body = Progress::new(context, COPYING, size).over(body);
                 let (mode, keep_mode) = (stat.st_mode & 0o777, KeepMode::No);
                 let file = FileToWrite { path: to.clone(), mode, append: false, keep_mode, body };
                 let sizes = sandbox.agent()?.write_files(user, vec![file]).await?;

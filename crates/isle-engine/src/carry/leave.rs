@@ -13,18 +13,20 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::host::host_error;
-use super::{CarriedShape, HostPlace, MOST_ENTRIES};
+use super::{CarriedShape, HostPlace, MOST_ENTRIES, Progress};
+use crate::agent::PackedTree;
 use crate::context::CallContext;
 use crate::engine::{Engine, refuse_hollow};
 use crate::error::{Code, Error, Result};
 use crate::failpoint;
 use crate::journal::Audit;
 use crate::sandbox::Sandbox;
-use crate::values::GuestPath;
+use crate::values::{ByteSize, GuestPath};
 
 /// Nothing from a sandbox is set-uid here, or may be written by everybody.
 const MODES: u32 = 0o755;
 const AHEAD: usize = 4;
+const COPYING: &str = "copying out";
 /// The one file in a draft.
 const ONLY: &[u8] = b"file";
 
@@ -48,9 +50,9 @@ impl Engine {
     ) -> Result<CarriedShape> {
         let stat = sandbox.agent()?.stat(from, user).await?;
         let carried = match stat.kind {
-            FileKind::Directory => self.tree_out(sandbox, from, to, user, replace).await?,
+            FileKind::Directory => self.tree_out(context, sandbox, from, to, user, replace).await?,
             FileKind::File | FileKind::Symlink | FileKind::Other => {
-                self.file_out(sandbox, from, to, user, replace).await?
+                self.file_out(context, sandbox, from, to, user, replace).await?
             }
         };
         failpoint(Point::CopyOutPlaced)?;
@@ -64,6 +66,7 @@ impl Engine {
 
     async fn tree_out(
         &self,
+        context: &CallContext,
         sandbox: &Sandbox,
         from: &GuestPath,
         to: &HostPlace,
@@ -88,25 +91,9 @@ impl Engine {
                 return Err(Error::new(Code::NotDirectory, what).next("choose another place"));
             }
         };
-        let bounds = Bounds { entries: MOST_ENTRIES, bytes: sandbox.spec.limits.disk.0, modes: MODES };
-        let unpacker = Unpacker::new(target, bounds).map_err(failed)?;
-        let mut tree = sandbox.agent()?.pack(from, user, None, sandbox.spec.limits.disk.0).await?;
-        let (sender, receiver) = mpsc::channel(AHEAD);
-        let unpacking = tokio::task::spawn_blocking(move || unpack(unpacker, receiver));
-        let sending = async {
-            while let Some(bytes) = tree.next().await? {
-                if sender.send(bytes).await.is_err() {
-                    break;
-                }
-            }
-            Ok::<_, Error>(())
-        }
-        .await;
-        // Only a stream that came to its end is unpacked; otherwise the archive breaks off here too.
-        drop(sender);
-        let unpacked = unpacking.await.map_err(Error::internal)?;
-        sending?;
-        let carried = unpacked.map_err(|error| unpack_error(to, error))?;
+        let tree = sandbox.agent()?.pack(from, user, None, sandbox.spec.limits.disk.0).await?;
+        let progress = Progress::new(context, COPYING, None);
+        let carried = receive(tree, target, to, sandbox.spec.limits.disk, progress).await?;
         failpoint(Point::CopyOutReceived)?;
         if let Some(draft) = draft {
             draft.place(&name).map_err(failed)?;
@@ -116,6 +103,7 @@ impl Engine {
 
     async fn file_out(
         &self,
+        context: &CallContext,
         sandbox: &Sandbox,
         from: &GuestPath,
         to: &HostPlace,
@@ -144,8 +132,10 @@ impl Engine {
         let file = std::fs::File::from(file.map_err(|error| failed(error.into()))?);
         let mut writer = tokio::fs::File::from_std(file);
         let mut bytes = 0;
+        let mut progress = Progress::new(context, COPYING, Some(stat.size));
         while let Some(piece) = body.next().await {
             let piece: Bytes = piece?;
+            progress.add(piece.len());
             bytes += piece.len() as u64;
             tokio::io::AsyncWriteExt::write_all(&mut writer, &piece).await.map_err(failed)?;
         }
@@ -157,6 +147,35 @@ impl Engine {
         draft.place_file(ONLY, &name, replace == Replace::Yes).map_err(failed)?;
         Ok(CarriedShape { files: 1, bytes, ..CarriedShape::default() })
     }
+}
+
+/// Unpacks a tree as it comes from a sandbox, below an open directory of the host.
+pub(super) async fn receive(
+    mut tree: PackedTree,
+    target: OwnedFd,
+    to: &HostPlace,
+    most: ByteSize,
+    mut progress: Progress,
+) -> Result<isle_trees::Carried> {
+    let bounds = Bounds { entries: MOST_ENTRIES, bytes: most.0, modes: MODES };
+    let unpacker = Unpacker::new(target, bounds).map_err(|error| host_error(to.shown(), &error))?;
+    let (sender, receiver) = mpsc::channel(AHEAD);
+    let unpacking = tokio::task::spawn_blocking(move || unpack(unpacker, receiver));
+    let sending = async {
+        while let Some(bytes) = tree.next().await? {
+            progress.add(bytes.len());
+            if sender.send(bytes).await.is_err() {
+                break;
+            }
+        }
+        Ok::<_, Error>(())
+    }
+    .await;
+    // Only a stream that came to its end is unpacked; otherwise the archive breaks off here too.
+    drop(sender);
+    let unpacked = unpacking.await.map_err(Error::internal)?;
+    sending?;
+    unpacked.map_err(|error| unpack_error(to, error))
 }
 
 fn unpack(

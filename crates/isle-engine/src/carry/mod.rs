@@ -4,6 +4,8 @@
 mod arrive;
 mod host;
 mod leave;
+mod mirror;
+mod progress;
 
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
@@ -25,6 +27,8 @@ use crate::values::{GuestPath, SandboxName};
 pub(crate) use arrive::pack_on_host;
 pub(crate) use host::{HostPlace, HostRoots};
 pub(crate) use leave::Replace;
+pub(crate) use mirror::{Mirror, MirroredShape};
+pub(crate) use progress::{PACE, Progress, beat, counted};
 
 /// Entries of one tree.
 pub(crate) const MOST_ENTRIES: u64 = 1_000_000;

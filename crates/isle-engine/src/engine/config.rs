@@ -27,6 +27,10 @@ pub struct EngineConfig {
     pub wait: Span,
     /// Bytes of each output kept per run (first half and last half).
     pub output_cap: ByteSize,
+    /// Where all output of jobs is kept in files; nowhere when `None`.
+    pub job_files: Option<PathBuf>,
+    /// Bytes of each output of a job kept there.
+    pub job_output_cap: ByteSize,
     /// Largest file the JSON doors read or write.
     pub file_cap: ByteSize,
     /// Make the sandbox `default` at start.
@@ -125,6 +129,8 @@ impl Default for EngineConfig {
             max_timeout: Span::seconds(24 * 3600),
             wait: Span::seconds(45),
             output_cap: ByteSize::mib(1),
+            job_files: None,
+            job_output_cap: ByteSize::mib(64),
             file_cap: ByteSize::mib(16),
             warm_default: true,
             secret_names: SecretNames::default(),

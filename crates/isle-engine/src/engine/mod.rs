@@ -38,6 +38,7 @@ use crate::ops::Registry;
 use crate::pipeline::stopping;
 use crate::queue::{Admission, Capacity};
 use crate::run::Runs;
+use crate::run::spool::{Fate, Spools};
 pub use crate::run::{RunLimits, SecretNames};
 use crate::sandbox::{Fleet, Sandbox, Settings, Sweeper, offers};
 use crate::sync::Syncs;
@@ -80,6 +81,8 @@ pub(crate) struct Inner {
     pub(crate) offers: RwLock<Vec<(Arc<dyn Backend>, Offer)>>,
     pub(crate) fleet: Fleet,
     pub(crate) runs: Runs,
+    /// Files with the output of jobs.
+    pub(crate) spools: Option<Spools>,
     pub(crate) variables: Variables,
     pub(crate) tenants: Tenants,
     /// Secrets, and who uses them.
@@ -146,6 +149,7 @@ impl Engine {
             events,
             metrics: Metrics::default(),
             journal: Journal::new(store, &config.quotas),
+            spools: Spools::new(config.job_files.as_deref(), config.job_output_cap),
             config,
             backends,
             offers: RwLock::new(offers),
@@ -332,6 +336,17 @@ impl Engine {
 }
 
 impl Inner {
+    /// Removes files of jobs that are not kept any more.
+    pub(crate) fn sweep_spools(&self) {
+        let Some(spools) = &self.spools else { return };
+        spools.sweep(|run| match self.journal.run(run) {
+            Ok(Some(row)) if row.ended_at_ms.is_some() => Fate::Ended,
+            Ok(None) => Fate::Forgotten,
+            // One that cannot be looked up is not taken for forgotten.
+            Ok(Some(_)) | Err(_) => Fate::Open,
+        });
+    }
+
     /// Drops old runs, now and every hour. The clock ticks more often than that: a timer that is nearer
     /// than the timers of calls spares each of them the waking of whoever waits for timers.
     fn keep_house(self: &Arc<Self>) {
@@ -342,6 +357,7 @@ impl Inner {
             loop {
                 let Some(inner) = engine.upgrade() else { return };
                 inner.journal.evict();
+                inner.sweep_spools();
                 inner.events.evict();
                 drop(inner);
                 for _ in 0..TICKS {

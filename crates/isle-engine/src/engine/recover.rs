@@ -422,6 +422,7 @@ impl Inner {
             self.config.output_cap,
         );
         run.job = row.job.as_deref().map(str::parse).transpose()?;
+        run.keep_in(self.spools.as_ref());
         run.terminal = row.terminal;
         run.locked = row.locked;
         run.secrets = secret_values(self.variables.of(&sandbox.address()).iter());

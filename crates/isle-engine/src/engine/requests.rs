@@ -4,9 +4,9 @@ use bytes::Bytes;
 use isle_wire::{GuestUser, TerminalSize};
 
 use super::RunLimits;
-use crate::backend::Tier;
 use crate::ops::shapes::RunResult;
-use crate::values::{ByteSize, GuestPath, SandboxName, Span};
+use crate::sandbox::Settings;
+use crate::values::{GuestPath, SandboxName, Span};
 
 /// Where an interactive command runs.
 #[derive(Debug, Clone)]
@@ -17,23 +17,11 @@ pub enum Target {
     OneShot(OneShot),
 }
 
-/// A sandbox for one command. `None` means the configured default.
+/// A sandbox for one command.
 #[derive(Debug, Clone, Default)]
 pub struct OneShot {
-    /// Tier.
-    pub tier: Option<Tier>,
-    /// Image.
-    pub image: Option<String>,
-    /// Limits.
-    pub memory: Option<ByteSize>,
-    /// CPUs.
-    pub cpus: Option<f64>,
-    /// Processes.
-    pub pids: Option<u32>,
-    /// Writable layer.
-    pub disk: Option<ByteSize>,
-    /// Accept less than the tier promises.
-    pub allow_downgrade: Option<bool>,
+    /// What it is like.
+    pub settings: Settings,
     /// Files placed before the command starts.
     pub files: Vec<(GuestPath, Bytes)>,
 }

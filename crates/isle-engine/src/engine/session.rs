@@ -170,22 +170,8 @@ fn place(target: Target, allow_downgrade: bool, profile: Option<String>) -> Plac
             let settings = Settings { allow_downgrade, profile, ..Settings::default() };
             Place::Named { name, asked: Asked { settings, resume: false } }
         }
-        Target::OneShot(OneShot { tier, image, memory, cpus, pids, disk, allow_downgrade, files }) => {
-            Place::OneShot {
-                settings: Settings {
-                    tier,
-                    image,
-                    memory,
-                    cpus,
-                    pids,
-                    disk,
-                    allow_downgrade,
-                    profile,
-                    ..Settings::default()
-                },
-                files,
-                keep: None,
-            }
+        Target::OneShot(OneShot { settings, files }) => {
+            Place::OneShot { settings: Settings { profile, ..settings }, files, keep: None }
         }
     }
 }

@@ -2,27 +2,23 @@
 //! sandbox user, those of the system where the image has a root of its own. No shell is in between,
 //! and nothing of the host is ever changed.
 
+mod manager;
 mod package;
 
 use std::sync::Arc;
-
-use isle_wire::GuestUser;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use crate::backend::Tier;
 use crate::context::CallContext;
 use crate::engine::Inner;
 use crate::error::{Code, Error, Result};
-use crate::network::{GrantSet, Granting};
+use crate::network::Granting;
 use crate::ops::shapes::RunState;
-use crate::run::{
-    Input, Language, OnCancel, Patience, Place, Plan, Program, Run, RunKind, RunLimits, Runner,
-};
+use crate::run::{Input, Language, OnCancel, Patience, Place, Plan, Run, RunKind, RunLimits};
 use crate::sandbox::Sandbox;
 use crate::values::Span;
 use crate::vault::Wishes;
 
+pub(crate) use manager::Manager;
 pub(crate) use package::{Addresses, Package};
 
 /// How long an installation may take when nobody says otherwise.
@@ -30,142 +26,6 @@ pub(crate) const TIME: Span = Span::seconds(120);
 const MOST: usize = 100;
 /// The image whose system directories are the host's own.
 const HOST_IMAGE: &str = "host";
-/// Where Node.js's packages go; commands look there, see the base environment.
-const PREFIX: &str = "/home/sandbox/.local";
-const NODE_CACHE: &str = "/home/sandbox/.cache/npm";
-
-/// Who installs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(inline)]
-pub(crate) enum Manager {
-    /// Python packages.
-    Pip,
-    /// Node.js packages.
-    Npm,
-    /// System packages of Debian and its kin.
-    Apt,
-    /// System packages of Alpine.
-    Apk,
-}
-
-impl Manager {
-    #[cfg(test)]
-    const ALL: [Self; 4] = [Self::Pip, Self::Npm, Self::Apt, Self::Apk];
-
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Pip => "pip",
-            Self::Npm => "npm",
-            Self::Apt => "apt",
-            Self::Apk => "apk",
-        }
-    }
-
-    /// What it uses, as a set of grants.
-    pub(crate) fn set(self) -> Option<GrantSet> {
-        match self {
-            Self::Pip => Some(GrantSet::Pip),
-            Self::Npm => Some(GrantSet::Npm),
-            Self::Apt => Some(GrantSet::Apt),
-            Self::Apk => None,
-        }
-    }
-
-    /// The one for packages of a language; none for a shell, which has no packages of its own.
-    pub(crate) fn of_language(language: Language) -> Option<Self> {
-        match language {
-            Language::Python => Some(Self::Pip),
-            Language::Node => Some(Self::Npm),
-            Language::Shell => None,
-        }
-    }
-
-    fn example(self) -> &'static str {
-        match self {
-            Self::Pip => "a name such as numpy, numpy==1.26.0 or uvicorn[standard]>=0.20",
-            Self::Npm => "a name such as lodash, lodash@4 or @types/node@20",
-            Self::Apt => "a name such as jq or jq=1.6-2.1",
-            Self::Apk => "a name such as jq or jq=1.7.1-r0",
-        }
-    }
-
-    /// How the names of package files end.
-    fn endings(self) -> &'static [&'static str] {
-        match self {
-            Self::Pip => &[".whl", ".tar.gz", ".zip"],
-            Self::Npm => &[".tgz", ".tar.gz"],
-            Self::Apt => &[".deb"],
-            Self::Apk => &[".apk"],
-        }
-    }
-
-    fn runner(self) -> Runner {
-        match self {
-            Self::Pip => Runner::Interpreter(Language::Python),
-            Self::Npm => Runner::Program { what: "npm", candidates: &["npm"] },
-            Self::Apt => Runner::Program { what: "apt", candidates: &["apt-get"] },
-            Self::Apk => Runner::Program { what: "apk", candidates: &["apk"] },
-        }
-    }
-
-    fn user(self) -> GuestUser {
-        match self {
-            Self::Pip | Self::Npm => GuestUser::Sandbox,
-            Self::Apt | Self::Apk => GuestUser::Root,
-        }
-    }
-
-    /// Everything after the program's name. Behind `--` nothing is an option any more.
-    fn arguments(self, packages: &[Package]) -> Vec<String> {
-        let fixed: &[&str] = match self {
-            Self::Pip => &[
-                "-m",
-                "pip",
-                "install",
-                "--user",
-                "--no-input",
-                "--disable-pip-version-check",
-                "--no-warn-script-location",
-                "--progress-bar=off",
-                "--",
-            ],
-            Self::Npm => &["install", "--global", "--no-fund", "--no-audit", "--loglevel=error", "--"],
-            Self::Apt => &["install", "--yes", "--no-install-recommends", "--"],
-            Self::Apk => &["add", "--update-cache", "--"],
-        };
-        fixed.iter().map(|&word| word.to_owned()).chain(packages.iter().map(Package::to_string)).collect()
-    }
-
-    /// What the tool needs to know; whether a variable of the sandbox is stronger.
-    fn environment(self) -> &'static [(&'static str, &'static str, bool)] {
-        match self {
-            Self::Pip => &[
-                // The home of a sandbox is nobody's system.
-                ("PIP_BREAK_SYSTEM_PACKAGES", "1", false),
-                ("PIP_RETRIES", "1", true),
-            ],
-            Self::Npm => &[
-                ("npm_config_prefix", PREFIX, false),
-                ("npm_config_cache", NODE_CACHE, true),
-                ("npm_config_update_notifier", "false", true),
-                ("npm_config_fetch_retries", "1", true),
-            ],
-            Self::Apt => &[("DEBIAN_FRONTEND", "noninteractive", false)],
-            Self::Apk => &[],
-        }
-    }
-
-    /// The variable that names another index.
-    fn index_variable(self) -> Option<&'static str> {
-        match self {
-            Self::Pip => Some("PIP_INDEX_URL"),
-            Self::Npm => Some("npm_config_registry"),
-            Self::Apt | Self::Apk => None,
-        }
-    }
-}
-
 /// What is to be installed.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
@@ -273,6 +133,14 @@ impl Wanted {
     pub(crate) async fn choose(&self, sandbox: &Sandbox) -> Result<Chosen> {
         let image = sandbox.spec.image.as_str();
         if let Some(manager) = self.manager {
+            let (what, candidates) = manager.runner().names();
+            if sandbox.programs.find(sandbox, what, candidates).await?.is_none() {
+                return Err(Error::new(
+                    Code::RuntimeNotAvailable,
+                    format!("image {image:?} has no {}", manager.as_str()),
+                )
+                .next(format!("install {} where the image comes from", candidates.join(" or "))));
+            }
             return self.chosen(manager, image);
         }
         // A scope is a thing of npm's alone.
@@ -324,16 +192,10 @@ impl Inner {
                 env.push((name.clone(), value.clone()));
             }
         }
-        let names: Vec<String> = chosen.packages.iter().map(Package::to_string).collect();
         let plan = Plan {
             kind: RunKind::Install,
             place,
-            program: Program::Tool {
-                shown: format!("{} install {}", manager.as_str(), names.join(" ")),
-                runner: manager.runner(),
-                arguments: manager.arguments(&chosen.packages),
-                variables: true,
-            },
+            program: manager.program(&chosen.packages),
             cwd: None,
             env,
             user: manager.user(),
@@ -447,15 +309,6 @@ pub(crate) fn hint(manager: Manager, said: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn packages_come_last_and_behind_the_dashes() {
-        for manager in Manager::ALL {
-            let package = Package::parse("demo", manager, Addresses::Refused).unwrap();
-            let arguments = manager.arguments(&[package]);
-            assert_eq!(arguments[arguments.len() - 2..], ["--".to_owned(), "demo".to_owned()], "{manager:?}");
-        }
-    }
 
     #[test]
     fn system_packages_need_a_root_of_their_own() {

@@ -26,6 +26,11 @@ pub(crate) enum Addresses {
 }
 
 impl Package {
+    /// Whether it is a file in the sandbox.
+    pub(super) fn is_file(&self) -> bool {
+        self.0.starts_with(['/', '.'])
+    }
+
     /// Reads one.
     pub(crate) fn parse(text: &str, manager: Manager, addresses: Addresses) -> Result<Self> {
         let refuse = |why: &str, next: String| {

@@ -250,6 +250,17 @@ where
     }
 }
 
+/// Patterns of files that stay out.
+pub(super) fn patterns(given: Option<Vec<String>>) -> Result<Vec<String>> {
+    const MOST: usize = 1000;
+    let given = given.unwrap_or_default();
+    if given.len() > MOST {
+        return Err(Error::new(Code::InvalidArgument, format!("exclude holds {} patterns", given.len()))
+            .next(format!("give at most {MOST}, or put them into a .gitignore file")));
+    }
+    Ok(given)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -148,6 +148,8 @@ impl Operation for StartJob {
             patience: Patience::GoOn,
         };
         let inner = &engine.inner;
+        // Room for what it will print.
+        inner.sweep_spools();
         let run = inner.start_run(&context, plan).await?;
         // It was started whether or not anybody still listens.
         run.wait(&context, A_MOMENT, OnCancel::Leave).await.ok();

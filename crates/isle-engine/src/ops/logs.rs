@@ -8,6 +8,7 @@ use super::{Effect, Method, Operation, Route, Toolset};
 use crate::context::CallContext;
 use crate::engine::Engine;
 use crate::error::{Code, Error, Result};
+use crate::run::events::StreamName;
 use crate::run::output::{KeptOutput, OutputPage};
 use crate::run::{Run, answer_budget};
 use crate::values::{ByteSize, RunId, RunOrJob, Span};
@@ -127,11 +128,20 @@ impl Operation for Logs {
             StreamChoice::Both => snapshot.shares(budget),
             StreamChoice::Stdout | StreamChoice::Stderr => (budget, budget),
         };
-        let show = |kept: &KeptOutput, budget: usize| {
+        let show = |kept: &KeptOutput, name: StreamName, budget: usize| {
             let limit = input.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
             let asked = input.offset.unwrap_or(0);
             let (page, lost) = if paged {
-                let page = kept.page(asked, limit, budget);
+                let mut page = kept.page(asked, limit, budget);
+                // Of a job, files may have what is missing there.
+                let filed = engine.inner.spools.as_ref().filter(|_| kept.has_gap());
+                let most = limit.min(budget).saturating_add(4);
+                let filed = filed.and_then(|spools| spools.read(&run_id, name, asked, most));
+                if let Some(filed) = filed.map(|filed| filed.page(asked, limit, budget))
+                    && filed.offset <= page.offset
+                {
+                    page = filed;
+                }
                 let lost = page.offset.saturating_sub(asked);
                 (page, lost)
             } else {
@@ -143,8 +153,10 @@ impl Operation for Logs {
         };
         Ok(Output {
             state: snapshot.state,
-            stdout: (stream != StreamChoice::Stderr).then(|| show(&snapshot.stdout, for_stdout)),
-            stderr: (stream != StreamChoice::Stdout).then(|| show(&snapshot.stderr, for_stderr)),
+            stdout: (stream != StreamChoice::Stderr)
+                .then(|| show(&snapshot.stdout, StreamName::Stdout, for_stdout)),
+            stderr: (stream != StreamChoice::Stdout)
+                .then(|| show(&snapshot.stderr, StreamName::Stderr, for_stderr)),
             run_id,
         })
     }

@@ -40,6 +40,7 @@ mod limits;
 mod list;
 mod list_files;
 mod logs;
+mod mirror;
 mod move_file;
 mod namespace_grants;
 mod network;
@@ -323,6 +324,8 @@ fn standard() -> Vec<Entry> {
         Entry::of::<sync::SyncStart>(),
         Entry::of::<sync::SyncStop>(),
         Entry::of::<sync::SyncList>(),
+        Entry::of::<mirror::SyncPush>(),
+        Entry::of::<mirror::SyncPull>(),
         Entry::of::<git_clone::GitClone>(),
         Entry::of::<network::Allow>(),
         Entry::of::<network::RevokeGrant>(),

@@ -6,19 +6,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::inputs::{User, sandbox_or_default};
+use super::inputs::{User, patterns, sandbox_or_default};
 use super::{Effect, Method, Operation, Route, Toolset};
 use crate::carry::HostRoots;
 use crate::context::CallContext;
 use crate::engine::Engine;
-use crate::error::{Code, Error, Result};
+use crate::error::Result;
 use crate::failpoint;
 use crate::journal::Audit;
 use crate::sync::{SyncPlan, SyncShape};
 use crate::values::{GuestPath, SandboxName};
-
-/// Patterns of one sync.
-const MOST_PATTERNS: usize = 1000;
 
 pub(super) struct SyncStart;
 
@@ -52,14 +49,7 @@ impl Operation for SyncStart {
     const EFFECT: Effect = Effect::Changes;
 
     async fn call(engine: Engine, context: CallContext, input: StartInput) -> Result<SyncShape> {
-        let exclude = input.exclude.unwrap_or_default();
-        if exclude.len() > MOST_PATTERNS {
-            return Err(Error::new(
-                Code::InvalidArgument,
-                format!("exclude holds {} patterns", exclude.len()),
-            )
-            .next("give at most 1000, or put them into a .gitignore file"));
-        }
+        let exclude = patterns(input.exclude)?;
         context.operator_only("copying from the host's own directories")?;
         let host = HostRoots::new(&engine.inner.config.host_roots).find(&input.host_path)?;
         // Looked at before a sandbox is made for nothing.
@@ -77,7 +67,7 @@ impl Operation for SyncStart {
             },
             poll: input.poll.unwrap_or(false),
         };
-        let job = engine.inner.start_sync(plan).await?;
+        let job = engine.inner.start_sync(&context, plan).await?;
         let shape = job.shape();
         let started = async {
             failpoint(Point::SyncStarted)?;

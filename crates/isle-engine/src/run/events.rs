@@ -26,8 +26,8 @@ pub(crate) enum Happened {
     Started,
     /// It wrote.
     Output(StreamName, Bytes),
-    /// Bytes the agent had not kept.
-    Gap(u64),
+    /// Bytes of each output that the agent had not kept.
+    Gap([u64; 2]),
 }
 
 #[derive(Debug, Clone)]
@@ -129,8 +129,8 @@ impl EventLog {
                         events.push((event.id, Happened::Output(*stream, bytes.slice(start..))));
                     }
                 }
-                Happened::Gap(count) if left.iter().any(|left| *left > 0) => {
-                    events.push((event.id, Happened::Gap(*count)));
+                Happened::Gap(counts) if left.iter().any(|left| *left > 0) => {
+                    events.push((event.id, Happened::Gap(*counts)));
                 }
                 Happened::Output(..) | Happened::Gap(_) | Happened::Started => {}
             }
@@ -144,6 +144,16 @@ impl EventLog {
     /// Bytes of output dropped so far.
     pub(crate) fn dropped_bytes(&self) -> u64 {
         self.dropped_bytes
+    }
+
+    /// How far before the end of an output it begins.
+    pub(crate) fn reaches_back(&self, stream: StreamName) -> u64 {
+        let bytes = |event: &Logged| match &event.what {
+            Happened::Output(other, bytes) if *other == stream => bytes.len() as u64,
+            Happened::Gap(counts) => counts[stream as usize],
+            Happened::Output(..) | Happened::Started => 0,
+        };
+        self.events.iter().map(bytes).sum::<u64>() + self.carry[stream as usize].len() as u64
     }
 }
 
@@ -159,7 +169,7 @@ fn back_over_lines(bytes: &[u8], left: &mut usize) -> usize {
 }
 
 /// Where the last complete character ends.
-fn complete_until(bytes: &[u8]) -> usize {
+pub(super) fn complete_until(bytes: &[u8]) -> usize {
     let Some(last) = bytes.len().checked_sub(1) else { return 0 };
     let start = border_before(bytes, last);
     let width = match bytes[start] {

@@ -17,6 +17,7 @@ mod pump;
 mod report;
 mod result;
 mod runs;
+pub(crate) mod spool;
 mod start;
 mod turn;
 mod view;
@@ -37,6 +38,7 @@ use crate::values::{ByteSize, ContextName, JobName, RunId, SandboxName, Span};
 use crate::vault::MaskedStream;
 use events::{EventLog, Happened, StreamName};
 use output::{KeptOutput, OutputBuffer};
+use spool::{Spool, Spools};
 use view::Viewers;
 
 pub(crate) use commands::CommandText;
@@ -164,6 +166,8 @@ struct Live {
     /// What hides values of secrets in each output.
     masked: [MaskedStream; 2],
     log: EventLog,
+    /// The files each output is kept in, when it is.
+    spools: [Option<Spool>; 2],
     /// What an interpreter reports, as it arrives.
     report: Vec<u8>,
     /// Ends of commands, as they arrive.
@@ -211,6 +215,7 @@ impl Run {
                 stderr: OutputBuffer::new(cap),
                 masked: Default::default(),
                 log: EventLog::default(),
+                spools: [None, None],
                 report: Vec::new(),
                 steps: Vec::new(),
             }),
@@ -294,6 +299,14 @@ impl Run {
         live.stdout.held() + live.stderr.held() + live.log.held() + reported
     }
 
+    /// Has all its output kept in files, when it is a job.
+    pub(crate) fn keep_in(&self, spools: Option<&Spools>) {
+        if let Some(spools) = spools.filter(|_| self.kind == RunKind::Job) {
+            let streams = [StreamName::Stdout, StreamName::Stderr];
+            crate::lock(&self.live).spools = streams.map(|stream| Some(spools.of(&self.id, stream)));
+        }
+    }
+
     /// Says in which context it runs.
     fn set_context(&self, context: Option<ContextName>) {
         if let Some(context) = context {
@@ -345,10 +358,19 @@ impl Run {
         if shown.is_empty() {
             return;
         }
-        match stream {
-            StreamName::Stdout => live.stdout.push(shown),
-            StreamName::Stderr => live.stderr.push(shown),
+        let Live { stdout, stderr, spools, .. } = &mut *live;
+        let kept = match stream {
+            StreamName::Stdout => stdout,
+            StreamName::Stderr => stderr,
+        };
+        if let Some(spool) = &mut spools[stream as usize]
+            && kept.overflows(shown.len())
+        {
+            // From here on there may be a middle that is not kept elsewhere.
+            spool.append(0, kept.head());
+            spool.append(kept.total(), shown);
         }
+        kept.push(shown);
         live.log.output(stream, shown);
         let newest = live.log.last_id();
         drop(live);
@@ -360,7 +382,7 @@ impl Run {
             let mut live = crate::lock(&self.live);
             live.stdout.skip(stdout);
             live.stderr.skip(stderr);
-            live.log.note(Happened::Gap(stdout + stderr));
+            live.log.note(Happened::Gap([stdout, stderr]));
             live.log.last_id()
         };
         self.newest.send_replace(newest);

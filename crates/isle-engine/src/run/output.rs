@@ -52,6 +52,16 @@ impl OutputBuffer {
         self.total
     }
 
+    /// Whether so many bytes more are too many for its first half.
+    pub(crate) fn overflows(&self, more: usize) -> bool {
+        self.total + more as u64 > self.half as u64
+    }
+
+    /// The first bytes.
+    pub(crate) fn head(&self) -> &[u8] {
+        &self.head
+    }
+
     /// Bytes in memory.
     pub(crate) fn held(&self) -> usize {
         self.head.len() + self.tail.len()
@@ -109,7 +119,8 @@ impl KeptOutput {
         self.total > (self.head.len() + self.tail.len()) as u64
     }
 
-    fn tail_start(&self) -> u64 {
+    /// Where the last bytes begin.
+    pub(super) fn tail_start(&self) -> u64 {
         self.total - self.tail.len() as u64
     }
 
@@ -283,7 +294,7 @@ pub(crate) fn border_before(bytes: &[u8], at: usize) -> usize {
 }
 
 /// The first border of a character at or after `at`; `at` itself where the bytes are not text.
-fn border_after(bytes: &[u8], at: usize) -> usize {
+pub(super) fn border_after(bytes: &[u8], at: usize) -> usize {
     let latest = (at + 3).min(bytes.len());
     (at..=latest).find(|&index| index == bytes.len() || !is_continuation(bytes[index])).unwrap_or(at)
 }

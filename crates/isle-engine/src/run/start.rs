@@ -85,6 +85,7 @@ impl Inner {
         run.terminal = plan.terminal.is_some();
         run.locked = plan.lock;
         run.commands = commands;
+        run.keep_in(self.spools.as_ref());
         run.awaited_by(context);
         run.reach = Some(ready.sandbox.network.reach());
         let variables = match &plan.program {

@@ -193,7 +193,7 @@ fn shown(what: Happened) -> Option<SessionEvent> {
     match what {
         Happened::Output(StreamName::Stdout, bytes) => Some(SessionEvent::Stdout(bytes)),
         Happened::Output(StreamName::Stderr, bytes) => Some(SessionEvent::Stderr(bytes)),
-        Happened::Gap(count) => Some(SessionEvent::Lost(count)),
+        Happened::Gap(counts) => Some(SessionEvent::Lost(counts.iter().sum())),
         Happened::Started => None,
     }
 }

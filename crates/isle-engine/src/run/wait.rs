@@ -95,7 +95,7 @@ impl Run {
             }
             None => format!("running for {elapsed_seconds:.0} s, no output yet"),
         };
-        beats(Beat { elapsed_seconds, message });
+        beats(Beat { progress: elapsed_seconds, total: None, message });
     }
 
     async fn abandoned(

@@ -40,7 +40,7 @@ pub(crate) use make::{Birth, Made};
 pub(crate) use one_shot::OneShotGuard;
 use one_shot::OneShotShared;
 pub(crate) use pause::Stood;
-pub(crate) use settings::Settings;
+pub use settings::Settings;
 pub(crate) use settings::check as check_limits;
 pub(crate) use sweep::Sweeper;
 pub(crate) use usage::{Measured, MeasuredBy};

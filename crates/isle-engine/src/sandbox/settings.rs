@@ -12,23 +12,48 @@ use crate::values::{Address, ByteSize, SandboxName, Span, Term};
 /// The shortest TTL and idle time.
 pub(crate) const SHORTEST: Span = Span(Duration::from_secs(1));
 
-/// Settings a caller may give; `None` means the configured default.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Settings {
-    pub(crate) tier: Option<Tier>,
-    pub(crate) image: Option<String>,
-    pub(crate) memory: Option<ByteSize>,
-    pub(crate) cpus: Option<f64>,
-    pub(crate) pids: Option<u32>,
-    pub(crate) disk: Option<ByteSize>,
-    pub(crate) allow_downgrade: Option<bool>,
-    pub(crate) ttl: Option<Term>,
-    pub(crate) idle: Option<Term>,
+/// Settings of a sandbox; `None` means the configured default.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Settings {
+    /// How strongly isolated.
+    pub tier: Option<Tier>,
+    /// Image.
+    pub image: Option<String>,
+    /// Memory.
+    pub memory: Option<ByteSize>,
+    /// CPUs.
+    pub cpus: Option<f64>,
+    /// Processes and threads.
+    pub pids: Option<u32>,
+    /// Writable layer and workspace.
+    pub disk: Option<ByteSize>,
+    /// Whether it may hold less than its tier promises.
+    pub allow_downgrade: Option<bool>,
+    /// How long it lives.
+    pub ttl: Option<Term>,
+    /// How long it lives unused.
+    pub idle: Option<Term>,
     /// Where to look for what is not said here.
-    pub(crate) profile: Option<String>,
+    pub profile: Option<String>,
 }
 
 impl Settings {
+    /// These, and where they say nothing what others say. Whatever profile is meant has been looked at.
+    pub(crate) fn above(&self, below: &Self) -> Self {
+        Self {
+            tier: self.tier.or(below.tier),
+            image: self.image.clone().or_else(|| below.image.clone()),
+            memory: self.memory.or(below.memory),
+            cpus: self.cpus.or(below.cpus),
+            pids: self.pids.or(below.pids),
+            disk: self.disk.or(below.disk),
+            allow_downgrade: self.allow_downgrade.or(below.allow_downgrade),
+            ttl: self.ttl.or(below.ttl),
+            idle: self.idle.or(below.idle),
+            profile: None,
+        }
+    }
+
     /// The spec they make, checked.
     pub(crate) fn spec(&self, config: &EngineConfig, volume: Option<Address>) -> Result<SandboxSpec> {
         let said = self.with_profile(config)?;

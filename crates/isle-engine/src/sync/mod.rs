@@ -6,6 +6,8 @@ mod follow;
 mod resume;
 mod round;
 
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use isle_trees::{Selection, Selector};
@@ -15,7 +17,8 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::carry::HostPlace;
+use crate::carry::{HostPlace, PACE, beat};
+use crate::context::CallContext;
 use crate::engine::Inner;
 use crate::error::{Code, Error, Result};
 use crate::events::EventKind;
@@ -93,6 +96,8 @@ pub(crate) struct SyncJob {
     poll: bool,
     started_ms: i64,
     progress: Mutex<Progress>,
+    /// Bytes on their way or there, of all rounds.
+    carried: Arc<AtomicU64>,
     stop: CancellationToken,
 }
 
@@ -117,6 +122,16 @@ impl SyncJob {
 
     fn is_over(&self) -> bool {
         lock(&self.progress).state == SyncState::Ended
+    }
+
+    /// Tells how far the first copy is for as long as somebody waits.
+    async fn tell_progress(&self, context: &CallContext) -> Infallible {
+        loop {
+            tokio::time::sleep(PACE).await;
+            if let Some(beats) = &context.beats {
+                beats(beat("copying in", self.carried.load(Ordering::Relaxed), None));
+            }
+        }
     }
 
     /// It never brings its sandbox back: when that is gone, it is over.
@@ -176,12 +191,22 @@ pub(crate) struct SyncPlan {
 
 impl Inner {
     /// Starts a sync and waits for its first full copy, at most as long as calls wait.
-    pub(crate) async fn start_sync(self: &Arc<Self>, plan: SyncPlan) -> Result<Arc<SyncJob>> {
+    pub(crate) async fn start_sync(
+        self: &Arc<Self>,
+        context: &CallContext,
+        plan: SyncPlan,
+    ) -> Result<Arc<SyncJob>> {
         let mut random = [0u8; 4];
         getrandom::fill(&mut random).map_err(Error::internal)?;
         let letters: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let (job, first) = self.begin_sync(format!("sync-{letters}"), isle_store::wall_clock_ms(), plan)?;
-        match tokio::time::timeout(self.config.wait.0, first).await {
+        let told = job.tell_progress(context);
+        let first = tokio::time::timeout(self.config.wait.0, first);
+        let first = tokio::select! {
+            first = first => first,
+            never = told => match never {},
+        };
+        match first {
             Ok(Ok(Ok(()))) | Err(_) => Ok(job),
             Ok(Ok(Err(error))) => {
                 lock(&self.syncs.all).retain(|other| other.id != job.id);
@@ -220,6 +245,7 @@ impl Inner {
                 changed_ms: None,
                 note: None,
             }),
+            carried: Arc::default(),
             stop: CancellationToken::new(),
         });
         self.admit_sync(&job)?;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use isle_trees::{Chosen, Kind, Known, ManifestEntry, Rules, Selector, host_manifest, plan};
 
 use super::SyncJob;
-use crate::carry::{MOST_ENTRIES, pack_on_host};
+use crate::carry::{MOST_ENTRIES, counted, pack_on_host};
 use crate::error::{Code, Error, Result};
 
 /// What of an entry has to be the same on both sides.
@@ -125,6 +125,7 @@ impl Memory {
         if !send.is_empty() || self.sent.is_none() {
             let (top, _) = job.host.open()?;
             let (body, _) = pack_on_host(top, Some(send))?;
+            let body = counted(body, job.carried.clone());
             let bytes = job.sandbox.spec.limits.disk.0;
             let carried = agent.unpack(&job.path, job.user, MOST_ENTRIES, bytes, body).await?;
             (did.files, did.bytes) = (carried.files, carried.bytes);

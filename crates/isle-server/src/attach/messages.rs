@@ -8,6 +8,7 @@ use bytes::Bytes;
 use isle_engine::backend::Tier;
 use isle_engine::engine::{Command, OneShot, OpenExec, RunLimits, Target};
 use isle_engine::ops::shapes::RunResult;
+use isle_engine::sandbox::Settings;
 use isle_engine::values::{ByteSize, GuestPath, RunId, RunOrJob, SandboxName, Span};
 use isle_engine::{Code, Error, Result};
 use isle_wire::TerminalSize;
@@ -274,7 +275,7 @@ impl AttachRequest {
 impl OneShotSpec {
     fn into_one_shot(self) -> Result<OneShot> {
         let files = self.files.into_iter().map(PlacedFile::decode).collect::<Result<_>>()?;
-        Ok(OneShot {
+        let settings = Settings {
             tier: self.tier,
             image: self.image,
             memory: self.memory,
@@ -282,8 +283,9 @@ impl OneShotSpec {
             pids: self.pids,
             disk: self.disk,
             allow_downgrade: self.allow_downgrade,
-            files,
-        })
+            ..Settings::default()
+        };
+        Ok(OneShot { settings, files })
     }
 }
 
@@ -341,7 +343,7 @@ mod tests {
         }))
         .unwrap();
         let Target::OneShot(one_shot) = request.target else { panic!("not a one-shot") };
-        assert_eq!(one_shot.memory, Some(ByteSize::mib(64)));
+        assert_eq!(one_shot.settings.memory, Some(ByteSize::mib(64)));
         assert_eq!(&one_shot.files[0].1[..], b"hi");
         assert_eq!(request.env, [("A".to_owned(), "1".to_owned())]);
         assert_eq!(request.timeout, Some(Span::seconds(5)));

@@ -21,6 +21,7 @@ mod mcp_stdio;
 mod metrics;
 mod operations;
 mod ports;
+mod progress;
 mod trees;
 mod watch;
 

@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 use crate::app::{Peer, Shared};
 use crate::query::{self, Arguments};
 use crate::reply::{self, Reply};
-use crate::routes::MAX_BODY;
+use crate::routes::{MAX_BODY, progress};
 
 /// Where an operation is found, and what answers there.
 pub(crate) fn route(entry: &Entry) -> (String, MethodRouter<Arc<Shared>>) {
@@ -47,7 +47,11 @@ async fn call(shared: &Shared, entry: &Entry, request: Request) -> Reply {
         Ok(peer) => peer.context(&parts.headers),
         Err(error) => return reply::error(&error),
     };
-    let (engine, name) = (shared.engine.clone(), entry.name);
+    let name = entry.name;
+    if progress::wanted(&parts.headers) {
+        return progress::told(shared, context, name, input);
+    }
+    let engine = shared.engine.clone();
     reply::outcome(Outlive::new(async move { engine.call(context, name, input).await }).await)
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Context, block_on};
 use crate::arguments::CallArguments;
-use crate::output::{Form, Paint, Table, print, print_json, show};
+use crate::output::{Form, Paint, Progress, Table, print, print_json, show};
 use crate::places::cannot;
 
 pub(super) fn call(context: &Context, arguments: CallArguments) -> Result<ExitCode> {
@@ -29,7 +29,15 @@ pub(super) fn call(context: &Context, arguments: CallArguments) -> Result<ExitCo
     }
     let input = read_input(arguments.input.as_deref())?;
     block_on(async {
-        let answer = context.client().await?.call(&operation, input).await?;
+        let client = context.client().await?;
+        let mut progress = Progress::new(context.form, "", None);
+        let answer = if progress.is_shown() {
+            client.call_watched(&operation, input, |message| progress.say(message)).await
+        } else {
+            client.call(&operation, input).await
+        };
+        drop(progress);
+        let answer = answer?;
         print_json(&answer);
         Ok(ExitCode::SUCCESS)
     })

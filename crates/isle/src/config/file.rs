@@ -10,7 +10,7 @@ use isle_engine::{Code, Error};
 use rustix::fs::OFlags;
 
 use super::keys::{KEYS, Key, Scope, key};
-use super::profiles;
+use super::tables;
 use super::value::Value;
 use crate::places::cannot;
 
@@ -143,8 +143,8 @@ pub(crate) fn parse(layer: Layer, path: &Path, text: &str) -> Result<Vec<Found>>
             let message = format!("`{}`: {}", key.name, error.message);
             at(offset, Error { message, ..error })
         })?;
-        if let Value::Profiles(all) = &mut value {
-            profiles::place(all, &path.display().to_string(), line_of);
+        if let Value::Tables(all) = &mut value {
+            tables::place(all, &path.display().to_string(), line_of);
         }
         found.push(Found { key, value, line: line_of(offset) });
     }

@@ -1,6 +1,7 @@
 //! The table of settings. Each is defined here and nowhere else.
 
-use super::value::{Fields, Kind};
+use super::tables::Fields;
+use super::value::Kind;
 
 /// Who uses a setting; says where it may come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +60,22 @@ pub(crate) const SPAWN_POLICY: Fields = &[
     ("child_can_expose", Kind::Switch),
     ("inject_ctl", Kind::Switch),
     ("peer_ports", Kind::List),
+];
+
+/// What a profile says about sandboxes; what it leaves away is as everywhere.
+pub(crate) const PROFILE: Fields = &[
+    ("tier", Kind::Tier),
+    ("image", Kind::Text),
+    ("memory", Kind::Size),
+    ("cpus", Kind::Number),
+    ("pids", Kind::Count),
+    ("disk", Kind::Size),
+    ("allow_downgrade", Kind::Switch),
+    ("ttl", Kind::Term),
+    ("idle", Kind::Term),
+    ("env", Kind::Map),
+    ("allow", Kind::List),
+    ("mask_pii", Kind::List),
 ];
 
 /// All settings, in the order they are shown.
@@ -139,6 +156,14 @@ pub(crate) static KEYS: &[Key] = &[
         "Bytes of each output kept per run.",
     ),
     setting(
+        "job_output_cap",
+        Kind::Size,
+        Some("64M"),
+        Some("ISLE_JOB_OUTPUT_CAP"),
+        Scope::Daemon,
+        "Bytes of each output of a job kept in files, beside what `output_cap` keeps of every run; 0 for none.",
+    ),
+    setting(
         "file_cap",
         Kind::Size,
         Some("16M"),
@@ -188,7 +213,7 @@ pub(crate) static KEYS: &[Key] = &[
     ),
     setting(
         "profiles",
-        Kind::Profiles,
+        Kind::Tables(PROFILE),
         None,
         None,
         Scope::Daemon,

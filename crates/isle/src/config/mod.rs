@@ -3,11 +3,11 @@
 
 mod file;
 mod keys;
-mod profiles;
 mod resolve;
+mod tables;
 mod value;
 
 pub(crate) use keys::{KEYS, Key, Scope, key};
-pub(crate) use profiles::ProfileTable;
 pub(crate) use resolve::{Origin, Settings};
+pub(crate) use tables::Table;
 pub(crate) use value::{Value, check_variable, schema};

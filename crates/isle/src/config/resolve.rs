@@ -141,10 +141,6 @@ impl Settings {
                 below.extend(above);
                 Value::Tables(below)
             }
-            (Some((Value::Profiles(mut below), _)), Value::Profiles(above)) => {
-                below.extend(above);
-                Value::Profiles(below)
-            }
             (_, value) => value,
         };
         self.values.insert(key.name, (joined, origin));

@@ -10,7 +10,7 @@ use serde_json::json;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::profiles::{self, Profiles};
+use super::tables::{self, Fields, Tables};
 
 /// What values of a setting look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,14 +34,7 @@ pub(crate) enum Kind {
     Map,
     /// Tables of settings by name, each with these fields.
     Tables(Fields),
-    /// Tables of settings of sandboxes, by name.
-    Profiles,
 }
-
-/// The fields of a table, by name.
-pub(crate) type Fields = &'static [(&'static str, Kind)];
-/// Tables of settings by name.
-pub(crate) type Tables = BTreeMap<String, BTreeMap<&'static str, Value>>;
 
 /// A value, already of its kind.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,7 +49,6 @@ pub(crate) enum Value {
     List(Vec<String>),
     Map(BTreeMap<String, String>),
     Tables(Tables),
-    Profiles(Profiles),
 }
 
 /// Reading a value failed; the sentence does not yet say where.
@@ -116,11 +108,11 @@ impl Value {
                 let known = words.join(", ");
                 Err(refuse(&format!("one of {known}"), &format!("write one of {known}")))
             }
-            Kind::Map | Kind::Profiles => Err(refuse("a table", "write it as a table in a file")),
+            Kind::Map => Err(refuse("a table", "write it as a table in a file")),
             Kind::Tables(fields) => {
                 let next = "write it as TOML, such as: name = { key = 1 }";
                 let table = DeTable::parse(text).map_err(|_| refuse("tables of settings", next))?;
-                read_tables(fields, table.get_ref()).map(Self::Tables).map_err(|(_, refusal)| refusal)
+                tables::read(fields, table.get_ref()).map(Self::Tables).map_err(|(_, refusal)| refusal)
             }
         }
     }
@@ -132,10 +124,7 @@ impl Value {
             return read_map(table).map(Self::Map);
         }
         if let (Kind::Tables(fields), DeValue::Table(table)) = (kind, value.get_ref()) {
-            return read_tables(fields, table).map(Self::Tables);
-        }
-        if let (Kind::Profiles, DeValue::Table(table)) = (kind, value.get_ref()) {
-            return profiles::read(table).map(Self::Profiles);
+            return tables::read(fields, table).map(Self::Tables);
         }
         if let (Kind::Patterns, DeValue::Array(items)) = (kind, value.get_ref()) {
             let patterns = items.iter().map(|item| match item.get_ref() {
@@ -193,9 +182,6 @@ impl Value {
             (Kind::Switch, _) => refuse("true or false", "write it without quotes"),
             (Kind::Patterns, _) => refuse("a list", "write it as ['one', 'two'], in single quotes"),
             (Kind::List, _) => refuse("a list", "write it as [\"one\", \"two\"]"),
-            (Kind::Profiles, _) => {
-                refuse("a table", "write it as [profiles.NAME] with lines such as cpus = 0.5")
-            }
             (Kind::Map, _) => refuse("a table", "write it as [env] with NAME = \"value\" lines"),
             (Kind::Tables(_), _) => refuse("a table", "write each as [key.NAME] with lines of settings"),
         }
@@ -212,8 +198,7 @@ impl Value {
             Self::Count(count) => count.to_string(),
             Self::Switch(on) => on.to_string(),
             Self::List(items) => items.join(","),
-            Self::Tables(tables) => tables_text(tables),
-            Self::Profiles(profiles) => profiles.keys().cloned().collect::<Vec<_>>().join(","),
+            Self::Tables(tables) => tables::text(tables),
             Self::Map(map) => {
                 map.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
             }
@@ -232,15 +217,7 @@ impl Value {
             Self::Switch(on) => json!(on),
             Self::List(items) => json!(items),
             Self::Map(map) => json!(map),
-            Self::Tables(tables) => {
-                let shown = tables.iter().map(|(name, fields)| {
-                    let fields: serde_json::Map<_, _> =
-                        fields.iter().map(|(field, value)| ((*field).to_owned(), value.json())).collect();
-                    (name.clone(), fields.into())
-                });
-                serde_json::Value::Object(shown.collect())
-            }
-            Self::Profiles(profiles) => profiles::json(profiles),
+            Self::Tables(tables) => tables::json(tables),
         }
     }
 }
@@ -257,43 +234,6 @@ fn read_map(table: &DeTable<'_>) -> Result<BTreeMap<String, String>, (usize, Ref
         map.insert(name.get_ref().to_string(), text.to_string());
     }
     Ok(map)
-}
-
-fn read_tables(fields: Fields, tables: &DeTable<'_>) -> Result<Tables, (usize, Refusal)> {
-    let mut read = Tables::new();
-    for (name, value) in tables {
-        let place = name.span().start;
-        let DeValue::Table(table) = value.get_ref() else {
-            let refusal = Error::new(Code::ConfigInvalid, format!("{:?} is not a table", name.get_ref()));
-            return Err((place, refusal.next("write it as [key.NAME] with lines of settings")));
-        };
-        let mut entries = BTreeMap::new();
-        for (field, value) in table {
-            let Some((known, kind)) = fields.iter().find(|(known, _)| *known == field.get_ref()) else {
-                let known: Vec<&str> = fields.iter().map(|(known, _)| *known).collect();
-                let refusal = Error::new(Code::ConfigInvalid, format!("unknown key {:?}", field.get_ref()));
-                let next = format!("the keys of this table are {}", known.join(", "));
-                return Err((field.span().start, refusal.next(next)));
-            };
-            let value = Value::from_toml(*kind, value).map_err(|(offset, refusal)| {
-                let message = format!("`{known}`: {}", refusal.message);
-                (offset, Error { message, ..refusal })
-            })?;
-            entries.insert(*known, value);
-        }
-        read.insert(name.get_ref().to_string(), entries);
-    }
-    Ok(read)
-}
-
-/// Tables as one line each, for people.
-fn tables_text(tables: &Tables) -> String {
-    let line = |(name, fields): (&String, &BTreeMap<&'static str, Value>)| {
-        let fields: Vec<String> =
-            fields.iter().map(|(field, value)| format!("{field}={}", value.text())).collect();
-        format!("{name}: {}", fields.join(" "))
-    };
-    tables.iter().map(line).collect::<Vec<_>>().join("; ")
 }
 
 fn pattern(text: &str) -> Result<String, Refusal> {
@@ -323,17 +263,7 @@ pub(crate) fn schema(kind: Kind) -> serde_json::Value {
         Kind::List => json!({ "type": "array", "items": { "type": "string" } }),
         Kind::Patterns => json!({ "type": "array", "items": { "type": "string", "format": "regex" } }),
         Kind::Map => json!({ "type": "object", "additionalProperties": { "type": "string" } }),
-        Kind::Tables(fields) => {
-            let properties: serde_json::Map<_, _> =
-                fields.iter().map(|(name, kind)| ((*name).to_owned(), schema(*kind))).collect();
-            json!({
-                "type": "object",
-                "additionalProperties": {
-                    "type": "object", "properties": properties, "additionalProperties": false,
-                },
-            })
-        }
-        Kind::Profiles => profiles::schema(),
+        Kind::Tables(fields) => tables::schema_of(fields),
     }
 }
 

@@ -19,7 +19,7 @@ use isle_engine::{Code, Error};
 use isle_linux::KernelKeyring;
 use isle_mcp::{Descriptions, McpOptions};
 
-use crate::config::{Origin, ProfileTable, Settings, Value};
+use crate::config::{Origin, Settings, Table, Value};
 
 /// Every field from its setting; defaults are those of the table of settings.
 pub(crate) fn engine_config(settings: &Settings) -> Result<EngineConfig> {
@@ -37,6 +37,8 @@ pub(crate) fn engine_config(settings: &Settings) -> Result<EngineConfig> {
         max_timeout: span(settings, "max_timeout")?,
         wait: span(settings, "wait")?,
         output_cap: size(settings, "output_cap")?,
+        job_files: None,
+        job_output_cap: size(settings, "job_output_cap")?,
         file_cap: size(settings, "file_cap")?,
         warm_default: switch(settings, "warm_default")?,
         secret_names: match text(settings, "secret_names")?.as_str() {
@@ -108,31 +110,31 @@ pub(crate) fn keyring(settings: &Settings, state_dir: &Path) -> Result<Option<Ar
 
 /// The profiles, each of which could make a sandbox.
 fn profiles(settings: &Settings, config: &EngineConfig) -> Result<BTreeMap<String, Profile>> {
-    let Some((Value::Profiles(tables), _)) = settings.get("profiles") else { return Ok(BTreeMap::new()) };
+    let Some((Value::Tables(tables), _)) = settings.get("profiles") else { return Ok(BTreeMap::new()) };
     let checked = tables.iter().map(|(name, table)| {
         let profile = profile(table);
-        profile.check(config).map_err(|error| {
-            let message = format!("{}: profile {name}: {}", table.place, error.message);
-            Error { code: Code::ConfigInvalid, message, ..error }
-        })?;
+        let refused = |error| table.refused(&format!("profile {name}"), error);
+        name.parse::<SandboxName>().map_err(|error| table.refused("the name of a profile", error))?;
+        profile.check(config).map_err(refused)?;
         Ok((name.clone(), profile))
     });
     checked.collect()
 }
 
-fn profile(table: &ProfileTable) -> Profile {
+fn profile(table: &Table) -> Profile {
     let mut profile = Profile::default();
+    let settings = &mut profile.settings;
     for (name, value) in &table.fields {
         match (*name, value.clone()) {
-            ("tier", Value::Text(text)) => profile.tier = Some(tier(&text)),
-            ("image", Value::Text(text)) => profile.image = Some(text),
-            ("memory", Value::Size(size)) => profile.memory = Some(size),
-            ("disk", Value::Size(size)) => profile.disk = Some(size),
-            ("cpus", Value::Number(number)) => profile.cpus = Some(number),
-            ("pids", Value::Count(count)) => profile.pids = Some(count),
-            ("allow_downgrade", Value::Switch(on)) => profile.allow_downgrade = Some(on),
-            ("ttl", Value::Term(term)) => profile.ttl = Some(term),
-            ("idle", Value::Term(term)) => profile.idle = Some(term),
+            ("tier", Value::Text(text)) => settings.tier = Some(tier(&text)),
+            ("image", Value::Text(text)) => settings.image = Some(text),
+            ("memory", Value::Size(size)) => settings.memory = Some(size),
+            ("disk", Value::Size(size)) => settings.disk = Some(size),
+            ("cpus", Value::Number(number)) => settings.cpus = Some(number),
+            ("pids", Value::Count(count)) => settings.pids = Some(count),
+            ("allow_downgrade", Value::Switch(on)) => settings.allow_downgrade = Some(on),
+            ("ttl", Value::Term(term)) => settings.ttl = Some(term),
+            ("idle", Value::Term(term)) => settings.idle = Some(term),
             ("env", Value::Map(map)) => profile.env = map,
             ("allow", Value::List(hosts)) => profile.allow = hosts,
             ("mask_pii", Value::List(kinds)) => profile.mask_pii = kinds,
@@ -275,13 +277,11 @@ fn spawn_policies(settings: &Settings) -> Result<SpawnPolicies> {
         return Ok(SpawnPolicies::default());
     };
     let mut policies = Vec::new();
-    for (name, fields) in tables {
-        let pattern: NamePattern = name.parse().map_err(|error: Error| {
-            let message = format!("`spawn_policies`: {}", error.message);
-            Error { code: Code::ConfigInvalid, message, ..error }
-        })?;
+    for (name, table) in tables {
+        let refused = |error| table.refused("`spawn_policies`", error);
+        let pattern: NamePattern = name.parse().map_err(refused)?;
         let mut policy = SpawnPolicy::default();
-        for (field, value) in fields {
+        for (field, value) in &table.fields {
             match (*field, value.clone()) {
                 ("max_concurrent", Value::Count(count)) => policy.max_concurrent = count,
                 ("max_total", Value::Count(count)) => policy.max_total = count,

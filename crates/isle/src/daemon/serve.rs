@@ -104,6 +104,7 @@ async fn live(ground: Ground, places: &Places, settings: &Settings) -> Result<()
     let shutdown = CancellationToken::new();
     end_on_signals(shutdown.clone())?;
     let mut config = engine_config(settings)?;
+    config.job_files = Some(places.state_dir.join("jobs"));
     config.vault.key_file.get_or_insert_with(|| places.state_dir.join("vault.key"));
     config.vault.keyring = keyring(settings, &places.state_dir)?;
     let mcp = mcp_options(settings)?;

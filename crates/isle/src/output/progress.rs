@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use super::{Form, human_bytes};
+use super::{Form, escaped, human_bytes};
 
 /// A transfer that is over before does not need a line.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -28,18 +28,34 @@ impl Progress {
         Self { what, total, done: 0, began: Instant::now(), drawn: None, shown }
     }
 
+    /// Whether somebody looks.
+    pub(crate) fn is_shown(&self) -> bool {
+        self.shown
+    }
+
     /// So many bytes more.
     pub(crate) fn add(&mut self, bytes: usize) {
         self.done += u64::try_from(bytes).unwrap_or(0);
-        let waits = self.drawn.map_or(self.began.elapsed() < PATIENCE, |drawn| drawn.elapsed() < PACE);
-        if self.shown && !waits {
-            self.drawn = Some(Instant::now());
-            drop(write!(
-                io::stderr().lock(),
-                "\r\x1b[K{}",
-                line(self.what, self.done, self.total, self.began.elapsed())
-            ));
+        if self.is_due() {
+            self.draw(&line(self.what, self.done, self.total, self.began.elapsed()));
         }
+    }
+
+    /// What somebody else says about it.
+    pub(crate) fn say(&mut self, message: &str) {
+        if self.is_due() {
+            self.draw(&escaped(message));
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        let waits = self.drawn.map_or(self.began.elapsed() < PATIENCE, |drawn| drawn.elapsed() < PACE);
+        self.shown && !waits
+    }
+
+    fn draw(&mut self, line: &str) {
+        self.drawn = Some(Instant::now());
+        drop(write!(io::stderr().lock(), "\r\x1b[K{line}"));
     }
 }
 

@@ -150,3 +150,24 @@ fn an_orderly_end_tells_those_in_line_that_they_never_ran() {
     assert_eq!(daemon.shell("box", "touch go; ls -A"), "go\n");
     assert_eq!(ended(&daemon, holder["run_id"].as_str().unwrap())["state"], "completed");
 }
+
+#[test]
+fn what_a_job_printed_before_the_daemon_died_is_whole_afterwards() {
+    let mut daemon = TestDaemon::start_with(&[("ISLE_OUTPUT_CAP", "64K")]);
+    let command = "seq 1 60000; while ! [ -e go ]; do sleep 0.02; done; seq 60001 120000";
+    start(&daemon, json!({"name": "talker", "command": command}));
+    let total = |daemon: &TestDaemon| {
+        daemon.get("/v1/runs/box:talker/logs?stream=stdout&tail=1")["stdout"]["total_bytes"].as_u64().unwrap()
+    };
+    let text = |from: u32, to: u32| (from..=to).map(|number| format!("{number}\n")).collect::<String>();
+    let (first, second) = (text(1, 60_000), text(60_001, 120_000));
+    until("the first half is said", || total(&daemon) == first.len() as u64);
+    daemon.kill();
+    daemon.launch();
+    daemon.shell("box", "touch go");
+    assert_eq!(ended(&daemon, "box:talker")["state"], "completed");
+    daemon.kill();
+    daemon.launch();
+    let shown = daemon.succeeds(&["logs", "box:talker"]);
+    assert!(shown == first + &second, "{} bytes", shown.len());
+}

@@ -156,3 +156,58 @@ fn stateless_node_calls_share_nothing_and_end_as_node_ends() {
         assert_eq!(read["results"][0]["json"], 200_000, "{read}");
     }
 }
+
+#[test]
+fn the_end_of_a_stateless_node_call_is_told_when_everything_of_it_is_over() {
+    let daemon = TestDaemon::start();
+    for (number, sandbox) in (0..).zip(both_tiers(&daemon)) {
+        if !has(&daemon, "node") {
+            return;
+        }
+        let node = |text: &str| code(&daemon, sandbox, json!({"code": text, "language": "node"}));
+        node("1");
+        for (text, code, stdout) in [
+            (
+                "process.on('exit', (code) => console.log('left with', code)); process.exit(7)",
+                7,
+                "left with 7\n",
+            ),
+            ("process.on('exit', () => { console.log('last'); process.exitCode = 5 })", 5, "last\n"),
+            ("process.exitCode = 3; console.log('set')", 3, "set\n"),
+            (
+                "process.on('beforeExit', () => console.log('before')); setTimeout(() => console.log('timer'), 20)",
+                0,
+                "timer\nbefore\n",
+            ),
+            ("process.once('beforeExit', () => setImmediate(() => console.log('more')))", 0, "more\n"),
+            ("Promise.reject(new Error('nobody caught this'))", 1, ""),
+            ("process.reallyExit(300)", 44, ""),
+        ] {
+            let run = node(text);
+            assert_eq!((&run["exit_code"], &run["stdout"]), (&json!(code), &json!(stdout)), "{text}: {run}");
+        }
+        let much =
+            node("process.stdout.write('x'.repeat(3_000_000)); process.stderr.write('y'.repeat(300_000))");
+        assert_eq!(
+            (&much["stdout_bytes"], &much["stderr_bytes"]),
+            (&json!(3_000_000), &json!(300_000)),
+            "{much}"
+        );
+        // What it started ends with it, before the answer.
+        let marker = format!("{}{:07}", 84_000 + number, std::process::id());
+        let spawn = "require('child_process').spawn";
+        let left = node(&format!(
+            "{spawn}('sh', ['-c', '(setsid sleep {marker} &) & sleep {marker}'], {{ detached: true, stdio: 'ignore' }}).unref(); \
+             await new Promise((done) => setTimeout(done, 50)); process.exit(0)"
+        ));
+        assert_eq!(left["exit_code"], 0, "{left}");
+        assert!(processes_with(&marker).is_empty(), "gone before the answer");
+        // A script that says by itself that it is over does not go on.
+        let liar = node(&format!(
+            "process.title = 'liar-{marker}'; require('fs').writeSync(3, Buffer.from([68, 0, 0, 0, 1, 48])); for (;;);"
+        ));
+        assert_eq!(liar["exit_code"], 0, "{liar}");
+        until("it is gone", || processes_with(&format!("liar-{marker}")).is_empty());
+        assert_eq!(node("console.log(2)")["stdout"], "2\n");
+    }
+}

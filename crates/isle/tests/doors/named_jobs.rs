@@ -1,5 +1,6 @@
 //! Jobs by name: started, listed, written to and stopped, in both tiers and at every door.
 
+use std::process::Stdio;
 use std::thread;
 
 use serde_json::{Value, json};
@@ -264,4 +265,91 @@ fn the_tools_of_jobs_work_over_mcp() {
     let refused = client.call("start_job", json!({"sandbox": "box", "name": "no good", "command": "true"}));
     assert_eq!(refused["isError"], true, "{refused}");
     assert!(refused.to_string().contains("INVALID_NAME"), "{refused}");
+}
+
+/// Numbers from 1 on, a line each, as many as have so many bytes or a little more.
+fn numbers(bytes: usize) -> (u32, String) {
+    let mut text = String::new();
+    let last = (1..).find(|number| {
+        text.push_str(&format!("{number}\n"));
+        text.len() >= bytes
+    });
+    (last.unwrap(), text)
+}
+
+#[test]
+fn a_job_that_prints_much_keeps_all_of_it_in_files_that_go_with_its_record() {
+    let mut daemon = TestDaemon::start_with(&[("ISLE_OUTPUT_CAP", "64K"), ("ISLE_KEEP_RUNS", "20")]);
+    let place = daemon.home().state_dir().join("jobs");
+    let files = || std::fs::read_dir(&place).map_or(0, Iterator::count);
+    let (last, all) = numbers(600_000);
+    for sandbox in both_tiers(&daemon) {
+        let command = format!("seq 1 {last}; seq 1 9 >&2");
+        start(&daemon, sandbox, json!({"name": "talker", "command": command}));
+        let name = format!("{sandbox}:talker");
+        assert_eq!(ended(&daemon, &name)["state"], "completed");
+        let output = finish(&mut daemon.isle(&["logs", &name]));
+        assert!(output.stdout == all.as_bytes(), "{} bytes of {}", output.stdout.len(), all.len());
+        assert_eq!(String::from_utf8(output.stderr).unwrap().lines().count(), 9, "and nothing is missing");
+        // Following tells the same, from the beginning on.
+        let followed = finish(&mut daemon.isle(&["logs", "--follow", &name]));
+        assert!(followed.stdout == all.as_bytes(), "{} bytes of {}", followed.stdout.len(), all.len());
+        // From the middle, by position, as pages of the length that was asked for.
+        let page =
+            daemon.get(&format!("/v1/runs/{name}/logs?stream=stdout&offset=300000&limit=1000"))["stdout"]
+                .clone();
+        assert_eq!(page["text"], all[300_000..301_000], "{page}");
+        assert_eq!(
+            (&page["next_offset"], &page["total_bytes"]),
+            (&json!(301_000), &json!(all.len())),
+            "{page}"
+        );
+        // A run that is no job keeps its beginning and its end.
+        let run = daemon.exec(sandbox, json!({"command": format!("seq 1 {last}")}));
+        let cut = daemon
+            .get(&format!("/v1/runs/{}/logs?stream=stdout&offset=300000", run["run_id"].as_str().unwrap()));
+        assert!(cut["stdout"]["lost_bytes"].as_u64().unwrap() > 0, "{cut}");
+    }
+    // So does following one that goes on, or that only the store knows.
+    let command = format!("seq 1 {last}; while ! [ -e go ]; do sleep 0.02; done; echo end");
+    start(&daemon, "box", json!({"name": "slow", "command": command}));
+    until("it has said all but its end", || {
+        daemon.get("/v1/runs/box:slow/logs?stream=stdout&tail=1")["stdout"]["total_bytes"] == all.len()
+    });
+    let following = daemon.isle(&["logs", "--follow", "box:slow"]).stdout(Stdio::piped()).spawn().unwrap();
+    daemon.shell("box", "touch go");
+    let said = following.wait_with_output().unwrap().stdout;
+    assert!(said == format!("{all}end\n").as_bytes(), "{} bytes of {}", said.len(), all.len());
+    daemon.kill();
+    daemon.launch();
+    let said = finish(&mut daemon.isle(&["logs", "--follow", "box:slow"])).stdout;
+    assert!(said == format!("{all}end\n").as_bytes(), "{} bytes of {}", said.len(), all.len());
+    assert_eq!(files(), 3, "one for each output that did not fit");
+    for _ in 0..22 {
+        daemon.exec("box", json!({"command": "true"}));
+    }
+    daemon.kill();
+    daemon.launch();
+    until("old runs are forgotten, and their files are gone", || files() == 0);
+}
+
+#[test]
+fn files_of_a_job_are_bounded_and_what_is_missing_is_told() {
+    let daemon = TestDaemon::start_with(&[("ISLE_OUTPUT_CAP", "64K"), ("ISLE_JOB_OUTPUT_CAP", "200K")]);
+    let (last, all) = numbers(1_000_000);
+    start(&daemon, "box", json!({"name": "flood", "command": format!("seq 1 {last}")}));
+    assert_eq!(ended(&daemon, "box:flood")["state"], "completed");
+    let held: u64 = std::fs::read_dir(daemon.home().state_dir().join("jobs"))
+        .unwrap()
+        .map(|entry| entry.unwrap().metadata().unwrap().len())
+        .sum();
+    assert!((100_000..=200 * 1024).contains(&held), "{held}");
+    let output = finish(&mut daemon.isle(&["logs", "box:flood"]));
+    let (text, words) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(text.starts_with("1\n2\n") && text.ends_with(&format!("\n{last}\n")));
+    let missing = all.len() - text.len();
+    assert!(words.contains(&format!("{missing} bytes were not kept")), "{missing}: {words}");
+    let kept = usize::try_from(held).unwrap();
+    assert!(text.ends_with(&all[all.len() - kept..]), "the end is whole");
 }

@@ -271,3 +271,82 @@ fn a_live_sync_is_taken_up_again_by_the_next_daemon_and_a_stopped_one_is_not() {
     daemon.try_launch_with(&[("ISLE_HOST_ROOTS", elsewhere.path().to_str().unwrap())]).unwrap();
     assert_eq!(daemon.get("/v1/syncs")["syncs"], json!([]));
 }
+
+#[test]
+fn a_model_pushes_and_pulls_below_the_host_roots_only() {
+    let (daemon, root) = with_root(&[]);
+    let at = |name: &str| root.path().join(name);
+    for (path, text) in [
+        ("p/.gitignore", "*.log\n"),
+        ("p/a.txt", "a"),
+        ("p/src/deep/b.txt", "b"),
+        ("p/x.log", "x"),
+        ("p/.venv/bin/python", "p"),
+        ("p/.git/config", "c"),
+    ] {
+        std::fs::create_dir_all(at(path).parent().unwrap()).unwrap();
+        std::fs::write(at(path), text).unwrap();
+    }
+    in_each_tier(&daemon, |name| {
+        let sync = |what: &str, body: Value| daemon.post(&format!("/v1/sandboxes/{name}/sync/{what}"), body);
+        let push = json!({"host_path": at("p"), "path": "w", "exclude": [".venv"]});
+        let mut dry = push.clone();
+        dry["dry_run"] = json!(true);
+        let said = sync("push", dry);
+        assert_eq!((&said["files"], &said["dry_run"]), (&json!(3), &json!(true)), "{said}");
+        assert_eq!(daemon.shell(name, "ls -A"), "", "nothing was done");
+        let said = sync("push", push.clone());
+        assert_eq!(
+            (&said["files"], &said["bytes"], &said["excluded"]),
+            (&json!(3), &json!(8), &json!(3)),
+            "{said}"
+        );
+        assert_eq!(listing(&daemon, name, "w"), "./.gitignore ./a.txt ./src ./src/deep ./src/deep/b.txt ");
+        // Again, only what differs; what is only there stays unless it is said.
+        daemon.shell(name, "cd w; echo other > a.txt; echo mine > mine; echo l > l.log");
+        let said = sync("push", push.clone());
+        let counts =
+            |said: &Value| ["files", "unchanged", "extra", "removed"].map(|key| said[key].as_u64().unwrap());
+        assert_eq!(counts(&said), [1, 2, 1, 0], "{said}");
+        // Back to the host, in a directory that is not there yet.
+        daemon.shell(name, "cd w; rm a.txt; mkdir a.txt; echo in > a.txt/in");
+        let out = at(&format!("out-{name}"));
+        let pull = json!({"host_path": out, "path": "w"});
+        assert_eq!(counts(&sync("pull", pull.clone())), [4, 0, 0, 0]);
+        assert!(out.join("a.txt/in").is_file() && out.join("mine").is_file() && !out.join("l.log").exists());
+        // A file in the place of a directory is replaced only by those who say so.
+        let refused = daemon.refused("POST", &format!("/v1/sandboxes/{name}/sync/push"), Some(&push));
+        assert_eq!(refused["code"], "FILE_EXISTS", "{refused}");
+        let mut forced = push;
+        forced["delete"] = json!(true);
+        let said = sync("push", forced);
+        assert_eq!(
+            (&said["files"], &said["removed"], &said["extra"]),
+            (&json!(1), &json!(3), &json!(0)),
+            "{said}"
+        );
+        assert_eq!(daemon.shell(name, "cat w/a.txt w/l.log"), "al\n", "what is ignored stays there too");
+        let mut again = pull;
+        again["delete"] = json!(true);
+        sync("pull", again);
+        assert_eq!(std::fs::read_to_string(out.join("a.txt")).unwrap(), "a");
+        assert!(!out.join("mine").exists());
+    });
+    let outside = daemon.refused(
+        "POST",
+        "/v1/sandboxes/box/sync/pull",
+        Some(&json!({"host_path": "/etc/isle-test", "path": "w"})),
+    );
+    assert_eq!(outside["code"], "HOST_PATH_REFUSED", "{outside}");
+    let bad = json!({"host_path": at("p"), "exclude": ["[z-a]"]});
+    assert_eq!(
+        daemon.refused("POST", "/v1/sandboxes/none/sync/push", Some(&bad))["code"],
+        "INVALID_ARGUMENT"
+    );
+    let missing = json!({"host_path": at("nowhere")});
+    assert_eq!(
+        daemon.refused("POST", "/v1/sandboxes/none/sync/push", Some(&missing))["code"],
+        "FILE_NOT_FOUND"
+    );
+    assert!(!daemon.names().contains(&"none".to_owned()), "nothing was made for it");
+}

@@ -250,3 +250,72 @@ fn the_command_line_copies_any_name_and_tells_what_it_left_out() {
     assert!(String::from_utf8_lossy(&failed.stderr).contains("IS_DIRECTORY"), "{failed:?}");
     assert!(!daemon.home().path().join("other/to/empty").exists());
 }
+
+#[test]
+fn a_transfer_tells_how_far_it_is_over_mcp_and_over_http() {
+    let (daemon, root) = with_root(&[]);
+    let at = |name: &str| root.path().join(name);
+    std::fs::write(at("big"), vec![7u8; 3_000_000]).unwrap();
+    std::fs::create_dir(at("tree")).unwrap();
+    std::fs::write(at("tree/part"), vec![7u8; 1_000_000]).unwrap();
+    let (mut client, _) = Client::initialized_with(&daemon, "2025-11-25", &["--toolsets", "core,files"]);
+    for (tool, arguments, word, total) in [
+        ("copy_in", json!({"sandbox": "box", "host_path": at("big")}), "copying in", json!(3_000_000.0)),
+        ("copy_in", json!({"sandbox": "box", "host_path": at("tree")}), "copying in", Value::Null),
+        (
+            "copy_out",
+            json!({"sandbox": "box", "path": "big", "host_path": at("back")}),
+            "copying out",
+            json!(3_000_000.0),
+        ),
+        (
+            "copy_out",
+            json!({"sandbox": "box", "path": "tree", "host_path": at("tree2")}),
+            "copying out",
+            Value::Null,
+        ),
+        (
+            "sync_push",
+            json!({"sandbox": "box", "path": "pushed", "host_path": at("tree")}),
+            "pushing",
+            json!(1_000_000.0),
+        ),
+        (
+            "sync_pull",
+            json!({"sandbox": "box", "path": "pushed", "host_path": at("pulled")}),
+            "pulling",
+            json!(1_000_000.0),
+        ),
+    ] {
+        let call = json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": "far"}});
+        let result = client.request("tools/call", call)["result"].clone();
+        assert_ne!(result["isError"], true, "{tool}: {result}");
+        let told: Vec<Value> = client
+            .notices
+            .drain(..)
+            .filter(|notice| notice["method"] == "notifications/progress")
+            .map(|notice| notice["params"].clone())
+            .collect();
+        let first = told.first().unwrap_or_else(|| panic!("{tool} said nothing"));
+        assert_eq!((&first["progressToken"], &first["total"]), (&json!("far"), &total), "{tool}: {first}");
+        assert!(first["message"].as_str().unwrap().starts_with(word), "{tool}: {first}");
+        let steps: Vec<f64> = told.iter().map(|one| one["progress"].as_f64().unwrap()).collect();
+        assert!(steps[0] > 0.0 && steps.is_sorted(), "{tool}: {steps:?}");
+    }
+    let asked = ["Content-Type: application/json", "Accept: text/event-stream"];
+    let events = |body: &Value| -> String {
+        let line = "POST /v1/sandboxes/box/files/copy_in";
+        let answer = unix_raw(&daemon.socket(), line, &asked, body.to_string().as_bytes());
+        assert_eq!(answer.header("content-type"), Some("text/event-stream"));
+        answer.text()
+    };
+    let told = events(&json!({"host_path": at("big"), "path": "again"}));
+    let (before, last) = told.rsplit_once("event: result\ndata: ").unwrap_or_else(|| panic!("{told}"));
+    assert!(before.starts_with("event: progress\ndata: {"), "{told}");
+    assert_eq!(serde_json::from_str::<Value>(last.trim()).unwrap()["bytes"], 3_000_000);
+    let told = events(&json!({"host_path": at("missing")}));
+    assert!(
+        told.starts_with("event: error\ndata: {\"error\":{") && told.contains("FILE_NOT_FOUND"),
+        "{told}"
+    );
+}

@@ -174,6 +174,12 @@ fn a_fault_at_any_point_of_a_copy_leaves_a_whole_tree_or_none() {
 }
 
 #[test]
+fn a_fault_at_any_point_of_a_push_or_a_pull_is_made_good_by_doing_it_again() {
+    play_all(&scenes::PUSH);
+    play_all(&scenes::PULL);
+}
+
+#[test]
 fn a_fault_at_any_point_of_a_destroy_keeps_the_workspace() {
     play_all(&scenes::DESTROY);
 }

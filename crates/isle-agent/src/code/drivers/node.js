@@ -326,16 +326,32 @@
     }
   });
 
-  // The good end of a script is the end of its process: taking the engine apart first would only take
-  // time. A bad end goes the usual way, on which the reason is printed.
+  // The end of a script is told before its process ends: taking the engine apart takes longer than most
+  // scripts do. A bad end goes the usual way, on which the reason is printed. So does one that something
+  // outside of JavaScript may have to say something about: an add-on, or what the engine was started for.
   function endQuickly() {
-    const { emit } = process;
-    const quick = function (name, ...rest) {
+    const { emit, reallyExit, dlopen } = process;
+    let foreign = Boolean(process.env.NODE_OPTIONS || process.env.NODE_V8_COVERAGE);
+    const method = (name, value) => {
+      Object.defineProperty(process, name, { value, configurable: true, writable: true, enumerable: false });
+    };
+    method('dlopen', function (...words) {
+      foreign = true;
+      return Reflect.apply(dlopen, this, words);
+    });
+    method('reallyExit', function (code) {
+      if (!foreign) {
+        try {
+          send('D', Buffer.from(String((code ?? 0) & 255)));
+        } catch { /* nobody listens: the end of the process says it */ }
+      }
+      return Reflect.apply(reallyExit, process, [code]);
+    });
+    method('emit', function (name, ...rest) {
       const heard = Reflect.apply(emit, this, [name, ...rest]);
       if (name === 'exit' && !rest[0] && !process.exitCode) process.reallyExit(0);
       return heard;
-    };
-    Object.defineProperty(process, 'emit', { value: quick, configurable: true, writable: true, enumerable: false });
+    });
   }
 
   async function once(request, control) {
@@ -356,12 +372,21 @@
   }
 
   // Much of the engine is made when it is first used. Whoever waits for a call has that behind it: output,
-  // console mode, the forms of values. Nothing of it stays where code could see it.
+  // console mode, the forms of values, and this file. Nothing of it stays where code could see it.
   async function warmUp() {
-    for (const stream of [process.stdout, process.stderr]) stream.writable;
-    util.inspect({ warm: [1] });
-    createRequire(path.join(process.cwd(), '[eval]'));
-    await valueOf((await post('Runtime.evaluate', { expression: '0', replMode: true, silent: true })).result);
+    for (const stream of [process.stdout, process.stderr]) stream.write('');
+    const { Console } = load('console');
+    const { Writable } = load('stream');
+    const nowhere = new Writable({ write: (_chunk, _encoding, done) => done() });
+    new Console(nowhere).log('%s', { warm: [1] });
+    const whole = Object.entries(process.env).map(([name, value]) => `${name}=${value}`);
+    const { argv } = process;
+    const request = parse(Buffer.from('c\0\0\0\x03[0]'));
+    enter({ ...request, whole });
+    await call(request, mode === 'context');
+    JSON.stringify({ results, error: null });
+    [results, count, process.argv] = [[], 0, argv];
+    for (const name of ['require', '__filename', '__dirname', '__isle_import']) delete globalThis[name];
   }
 
   const control = new net.Socket({ fd: CONTROL, readable: true, writable: false });
@@ -383,10 +408,11 @@
       const request = parse(pending.subarray(5, 5 + size));
       pending = Buffer.from(pending.subarray(5 + size));
       called = true;
-      if (mode === 'context') queue = queue.then(() => next(request));
-      else once(request, control);
+      queue = queue.then(() => (mode === 'context' ? next(request) : once(request, control)));
     }
   });
   // Input that is there already is read before this: then there is no time to warm up.
-  setImmediate(() => called || warmUp());
+  setImmediate(() => {
+    if (!called) queue = warmUp().catch(() => {});
+  });
 })

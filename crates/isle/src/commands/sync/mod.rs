@@ -136,13 +136,3 @@ fn report(context: &Context, options: &SyncOptions, plan: &Plan, done: &Done) {
         }
     }
 }
-
-/// Paths of a plan that are files, counted.
-fn files_of(plan: &Plan, entries: &[ManifestEntry]) -> u64 {
-    let directories: std::collections::BTreeSet<&[u8]> = entries
-        .iter()
-        .filter(|entry| entry.kind == isle_trees::Kind::Directory)
-        .map(|entry| &entry.path[..])
-        .collect();
-    plan.send.iter().filter(|path| !directories.contains(&path[..])).count() as u64
-}

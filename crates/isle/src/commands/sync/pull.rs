@@ -8,7 +8,7 @@ use isle_client::Result;
 use isle_engine::Error;
 use isle_trees::{Kind, Known, Rules, host_manifest, plan, prune, remove_tree_beneath};
 
-use super::{Done, files_of, refuse_conflicts, remote, report, selector};
+use super::{Done, refuse_conflicts, remote, report, selector};
 use crate::arguments::PullArguments;
 use crate::commands::{Context, trees};
 use crate::output::Progress;
@@ -49,7 +49,7 @@ pub(super) async fn pull(context: &Context, arguments: PullArguments) -> Result<
     refuse_conflicts(&plan, &options)?;
     let mut done = Done {
         what: "received",
-        sent: files_of(&plan, &chosen),
+        sent: plan.files(&chosen),
         bytes: plan.bytes,
         removed: 0,
         left_out,

@@ -7,7 +7,7 @@ use isle_engine::Error;
 use isle_trees::{Known, Rules, host_manifest, plan};
 use serde_json::json;
 
-use super::{Done, files_of, refuse_conflicts, remote, remote_manifest, report, selector};
+use super::{Done, refuse_conflicts, remote, remote_manifest, report, selector};
 use crate::arguments::PushArguments;
 use crate::commands::{Context, trees};
 use crate::output::Progress;
@@ -28,7 +28,7 @@ pub(super) async fn push(context: &Context, arguments: PushArguments) -> Result<
     refuse_conflicts(&plan, &options)?;
     let mut done = Done {
         what: "sent",
-        sent: files_of(&plan, &chosen.entries),
+        sent: plan.files(&chosen.entries),
         bytes: plan.bytes,
         removed: 0,
         left_out: chosen.left_out,

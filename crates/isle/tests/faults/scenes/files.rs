@@ -72,11 +72,11 @@ pub(crate) const MOVE: Scene = Scene {
 };
 
 /// A root that operations may use, the same for every daemon of a scene.
-fn host_root(ground: &Ground) -> std::path::PathBuf {
+pub(super) fn host_root(ground: &Ground) -> std::path::PathBuf {
     ground.file("root")
 }
 
-fn prepare_host(ground: &mut Ground) {
+pub(super) fn prepare_host(ground: &mut Ground) {
     let root = host_root(ground);
     std::fs::remove_dir_all(&root).ok();
     std::fs::create_dir_all(root.join("tree")).unwrap();

@@ -9,6 +9,7 @@ mod children;
 mod deadlines;
 mod files;
 mod lives;
+mod mirror;
 mod network;
 mod runs;
 mod secrets;
@@ -18,6 +19,7 @@ pub(crate) use children::*;
 pub(crate) use deadlines::*;
 pub(crate) use files::*;
 pub(crate) use lives::*;
+pub(crate) use mirror::*;
 pub(crate) use network::*;
 pub(crate) use runs::*;
 pub(crate) use secrets::*;
@@ -58,6 +60,8 @@ pub(crate) const SCENES: &[Scene] = &[
     UNPACK,
     COPY_OUT,
     PRUNE,
+    PUSH,
+    PULL,
     SYNC,
     DESTROY,
     WIPE,
