@@ -28,7 +28,7 @@ pub(crate) const THREADS_OF_ONE: usize = 4;
 /// Its calls are few and small.
 const STACK: usize = 128 * 1024;
 /// Bytes in a pipe, at most; where the kernel has not so much for us, it is less.
-const PIPE: usize = 256 * 1024;
+const PIPE: usize = 1024 * 1024;
 /// Portions of one way before the other has its turn.
 const TURNS: usize = 8;
 /// After this long without a byte a connection needs no thread.
@@ -171,8 +171,7 @@ enum Next {
 impl Load {
     fn carry(&mut self) -> Result<Ended, Stopped> {
         let mut in_vain = 0;
-        // Before a byte out of band there seems to be nothing to read, although it is told that there is.
-        while in_vain < 3 {
+        loop {
             if self.cut.load(Ordering::Acquire) {
                 return Err(gone());
             }
@@ -183,23 +182,27 @@ impl Load {
             if (sent, received) == (Next::Nothing, Next::Nothing) {
                 return Ok(Ended::Both);
             }
-            if sent == Next::Odd || received == Next::Odd {
+            in_vain = if self.progress() == before { in_vain + 1 } else { 0 };
+            // Before a byte out of band there seems to be nothing to read, although it is told that there is.
+            let odd = sent == Next::Odd || received == Next::Odd || in_vain > 3;
+            // What a pipe holds becomes this process's memory at the end, and is to be no more than elsewhere.
+            let heavy = self.pipes.0.held.max(self.pipes.1.held) > PORTION;
+            if odd && !heavy {
                 break;
             }
-            in_vain = if self.progress() == before { in_vain + 1 } else { 0 };
             if sent == Next::More || received == Next::More {
                 continue;
             }
             let mut waiting: Vec<PollFd<'_>> = [(sent, inside, outside), (received, outside, inside)]
                 .iter()
                 .filter_map(|(next, from, to)| match next {
-                    Next::Read => Some(PollFd::from_borrowed_fd(*from, PollFlags::IN)),
+                    Next::Read if !odd => Some(PollFd::from_borrowed_fd(*from, PollFlags::IN)),
                     Next::Write => Some(PollFd::from_borrowed_fd(*to, PollFlags::OUT)),
-                    Next::More | Next::Nothing | Next::Odd => None,
+                    Next::Read | Next::More | Next::Nothing | Next::Odd => None,
                 })
                 .collect();
             match rustix::event::poll(&mut waiting, Some(&QUIET)) {
-                Ok(0) => break,
+                Ok(0) if !heavy => break,
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(io::Error::from(error).into()),
             }
