@@ -36,7 +36,6 @@ test: setup
 rust-tests:
 	if cargo nextest --version >/dev/null 2>&1; then cargo nextest run --workspace -j $$(($$(nproc) * 2)); \
 	else cargo test --workspace; fi
-	cargo build -p isle
 
 # Attacks plain processes, other sandboxes and every tier, as root and as an ordinary user.
 .PHONY: containment

@@ -48,13 +48,14 @@ threads=$(($(nproc) * 2))
 with_nextest() {
     cp "$1" "$scratch/cargo-nextest"
     cargo metadata --format-version 1 >"$scratch/cargo.json"
-    cargo nextest list --package isle --list-type binaries-only --message-format json \
+    # Of the whole workspace, as the tests that have just run: another choice would be another build.
+    cargo nextest list --workspace --list-type binaries-only --message-format json \
         >"$scratch/binaries.json" 2>/dev/null
     # Unit tests know no user, and how requests are read does not depend on one.
     as_user "$scratch/cargo-nextest" nextest run --cargo-metadata "$scratch/cargo.json" \
         --binaries-metadata "$scratch/binaries.json" --workspace-remap "$repository" \
         --test-threads "$threads" --status-level slow --final-status-level slow \
-        -E "kind(test) and ${only:+binary(/^$only/) and }not (binary(control_plane) - test(peers::))"
+        -E "package(isle) and kind(test) and ${only:+binary(/^$only/) and }not (binary(control_plane) - test(peers::))"
 }
 
 # One program after the other; the same build as the tests that have just run.

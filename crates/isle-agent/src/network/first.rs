@@ -39,7 +39,11 @@ pub(crate) fn listen_for_questions(agent: Shared) {
     // Whoever cannot be heard now is heard when something is granted.
     let Ok(socket) = std::net::UdpSocket::bind(SocketAddr::from((NAME_SERVER, NAME_PORT))) else { return };
     let Ok(socket) = socket.set_nonblocking(true).and_then(|()| UdpSocket::from_std(socket)) else { return };
-    let socket = Rc::new(socket);
+    listen_on(agent, Rc::new(socket));
+}
+
+/// The same on a socket that is there already, with the questions that have arrived.
+pub(super) fn listen_on(agent: Shared, socket: Rc<UdpSocket>) {
     let listening = tokio::task::spawn_local(listen(agent.clone(), Rc::clone(&socket))).abort_handle();
     agent.network.state.borrow_mut().idle = Some(Idle { socket, listening });
 }
@@ -48,7 +52,10 @@ pub(crate) fn listen_for_questions(agent: Shared) {
 async fn listen(agent: Shared, socket: Rc<UdpSocket>) {
     while socket.readable().await.is_ok() {
         if tell(&agent) {
-            tokio::time::sleep(PATIENCE).await;
+            tokio::select! {
+                () = tokio::time::sleep(PATIENCE) => {}
+                () = agent.network.left.notified() => {}
+            }
         }
         refuse(&socket).await;
     }

@@ -38,6 +38,8 @@ const DEPTH: usize = 256;
 #[derive(Default)]
 pub(crate) struct Network {
     state: RefCell<State>,
+    /// A daemon has left.
+    left: tokio::sync::Notify,
 }
 
 #[derive(Default)]
@@ -58,6 +60,7 @@ impl Network {
 
     pub(crate) fn host_left(&self) {
         self.state.borrow_mut().hosts -= 1;
+        self.left.notify_waiters();
     }
 
     fn begin(&self) -> u64 {
@@ -100,10 +103,14 @@ pub(crate) async fn gate(mut stream: Stream, agent: Shared, outbox: Outbox) -> R
         ended = serving.hear(from_host) => ended,
         () = serving.answer() => Ok(()),
     };
-    // The address is free again for whoever is next.
-    drop(serving);
+    // What was asked and not answered has an answer now: nobody waits for a host that is gone.
+    let Serving { socket, questions, .. } = serving;
+    for (question, from) in questions.into_inner().into_values() {
+        socket.send_to(&question.answered(dns::Answer::Failure), from).await.ok();
+    }
+    // Else the address is free again for whoever is next.
     if agent.network.is_last(turn) {
-        listen_for_questions(agent);
+        first::listen_on(agent, socket);
     }
     ended
 }
