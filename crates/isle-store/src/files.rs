@@ -5,6 +5,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
@@ -108,6 +109,21 @@ impl Drop for Lock {
     }
 }
 
+/// How long a lock may outlive its holder: a child that it was about to make has it until it is a program
+/// of its own.
+const LAST_BREATH: Duration = Duration::from_secs(5);
+
+fn holder(file: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    file.rewind().and_then(|()| file.read_to_string(&mut text)).ok()?;
+    text.trim().parse().ok()
+}
+
+fn is_alive(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
+}
+
 /// Takes the lock of the directory.
 pub(crate) fn lock(path: &Path) -> Result<Lock, StoreError> {
     let mut file = options()
@@ -115,15 +131,20 @@ pub(crate) fn lock(path: &Path) -> Result<Lock, StoreError> {
         .truncate(false)
         .open(path)
         .map_err(|error| StoreError::io("open", path, error))?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => {
-            let mut text = String::new();
-            // The holder writes its pid after locking, so a lock may be seen before its pid is.
-            let pid = file.read_to_string(&mut text).ok().and_then(|_| text.trim().parse().ok());
-            return Err(StoreError::Locked { pid });
+    let patience = Instant::now() + LAST_BREATH;
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => break,
+            Err(Errno::WOULDBLOCK) => {
+                // The holder writes its pid after locking, so a lock may be seen before its pid is.
+                let pid = holder(&mut file);
+                if pid.is_none_or(is_alive) || Instant::now() > patience {
+                    return Err(StoreError::Locked { pid });
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(error) => return Err(StoreError::io("lock", path, error.into())),
         }
-        Err(error) => return Err(StoreError::io("lock", path, error.into())),
     }
     let mut record = || -> io::Result<()> {
         tighten(&file)?;

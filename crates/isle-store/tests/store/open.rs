@@ -205,3 +205,25 @@ fn an_empty_file_left_by_a_crash_at_the_first_start_is_a_new_database() {
     fill_audit(&store, 1);
     assert!(store.verify_audit().unwrap().is_intact());
 }
+
+#[test]
+fn a_lock_that_outlives_its_holder_for_a_moment_is_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(Store::open(directory.path()).unwrap());
+    let path = directory.path().join("isle.lock");
+    let mut dead = std::process::Command::new("true").spawn().unwrap();
+    dead.wait().unwrap();
+    fs::write(&path, dead.id().to_string()).unwrap();
+    // As a child that was forked and is not yet a program of its own.
+    let held = fs::File::open(&path).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let opening = std::thread::spawn({
+        let directory = directory.path().to_owned();
+        move || Store::open(&directory).map(drop)
+    });
+    // That it takes a while is what is tested.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert!(!opening.is_finished());
+    drop(held);
+    opening.join().unwrap().unwrap();
+}
