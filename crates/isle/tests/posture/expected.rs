@@ -48,9 +48,10 @@ impl Host {
         let usage = daemon.get(&format!("/v1/status?sandbox={tier}"))["detail"]["usage"].clone();
         Self {
             root: rustix::process::geteuid().is_root(),
-            memory_cgroup: !usage["memory_bytes"].is_null(),
-            pids_cgroup: !usage["pids"].is_null(),
-            cpu_cgroup: !usage["cpu_ms"].is_null(),
+            // Only a cgroup knows whom it killed.
+            memory_cgroup: !usage["oom_kills"].is_null(),
+            pids_cgroup: !usage["oom_kills"].is_null(),
+            cpu_cgroup: !usage["oom_kills"].is_null(),
             unified: controllers("memory").is_none(),
             separate_accounts: controllers("cpuacct") != controllers("cpu"),
             may_protect: capabilities & (1 << 24) != 0,
