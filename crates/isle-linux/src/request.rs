@@ -206,6 +206,10 @@ pub struct MakeRequest {
     #[n(50)]
     #[cbor(default)]
     pub control: bool,
+    /// Whether `/etc` may be the template's, read-only, instead of the sandbox's own.
+    #[n(51)]
+    #[cbor(default)]
+    pub fixed_etc: bool,
 }
 
 /// Where the directories of a sandbox without a root of its own are on the host: absolute paths.

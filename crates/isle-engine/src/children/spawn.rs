@@ -257,6 +257,7 @@ impl Inner {
             // A volume of its own: what somebody left under the same name is not for children.
             volume: Some(Address::new(parent.namespace.clone(), id.as_str().parse()?)),
             allow_downgrade: parent.spec.allow_downgrade,
+            fixed_etc: false,
             control: planned.depth < DEEPEST && has_control(planned.policy.derived().as_ref()),
             child: Some(ChildOf {
                 name: address.clone(),

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::agent::{FileToWrite, KeepMode};
-use crate::backend::{Backend, Offer};
+use crate::backend::{Backend, Offer, SandboxSpec};
 use crate::children::Children;
 pub use crate::children::{NamePattern, SpawnPolicies, SpawnPolicy};
 use crate::context::{Authority, CallContext, Door};
@@ -372,7 +372,8 @@ impl Inner {
 
     /// Has the default sandbox, and what one-shots need, ready before anybody asks.
     fn warm_up(self: &Arc<Self>) {
-        let Ok(one_shot) = Settings::default().spec(&self.current(), None) else { return };
+        let Ok(usual) = Settings::default().spec(&self.current(), None) else { return };
+        let one_shot = SandboxSpec { fixed_etc: true, ..usual };
         if let Ok(backend) = self.backend_for(&one_shot) {
             backend.warm(&one_shot);
         }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use isle_fail::Point;
 use isle_store::wall_clock_ms;
-use isle_wire::{CodeRequest, ExecRequest, OnHangup, Request, StdinMode, Step, StepsRequest, Stream};
+use isle_wire::{
+    CodeRequest, ExecRequest, GuestUser, OnHangup, Request, StdinMode, Step, StepsRequest, Stream,
+};
 use minicbor::bytes::ByteVec;
 use serde_json::json;
 
@@ -15,7 +17,7 @@ use super::plan::{Input, Patience, Place, Plan, PlannedCommand, Program};
 use super::program::{KeptCode, Resolved, resolve};
 use super::pump::{Caller, Job};
 use crate::agent::{ExecInput, FileToWrite};
-use crate::backend::{Lifetime, Limits};
+use crate::backend::{Lifetime, Limits, SandboxSpec};
 use crate::context::CallContext;
 use crate::engine::Inner;
 use crate::error::{Code, Error, Result};
@@ -23,6 +25,7 @@ use crate::events::secret_values;
 use crate::failpoint;
 use crate::journal::{Actor, Audit};
 use crate::pipeline;
+use crate::profile::MadeBy;
 use crate::sandbox::{Entered, OneShotGuard, Sandbox};
 use crate::values::{GuestPath, RunId, WORKSPACE};
 use crate::variables::Set;
@@ -192,6 +195,8 @@ impl Inner {
                 let spec = settings.spec(&self.current(), None)?;
                 self.check_host(context, settings)?;
                 let made_by = settings.made_by(&self.config)?;
+                let fixed_etc = keep.is_none() && self.leaves_etc_alone(context, plan, made_by.as_ref());
+                let spec = SandboxSpec { fixed_etc, ..spec };
                 let guard = Arc::new(self.make_one_shot(&context.namespace, spec, made_by).await?);
                 if let Some(keep) = keep {
                     // Its maker is the only one who fills it.
@@ -217,6 +222,15 @@ impl Inner {
                 Ok(Ready { sandbox, guard: Some(Arc::clone(guard)), resolved, stream })
             }
         }
+    }
+
+    /// Whether nothing of a run could change `/etc`: it is not root, and may reach nothing, so that no
+    /// authority has to be placed there.
+    fn leaves_etc_alone(&self, context: &CallContext, plan: &Plan, profile: Option<&MadeBy>) -> bool {
+        plan.user != GuestUser::Root
+            && plan.allow.is_empty()
+            && profile.is_none_or(|profile| profile.allow.is_empty())
+            && self.grants_of_namespace(&context.namespace).is_empty()
     }
 
     /// Puts on record that a rule forbade a run. It was forbidden either way.

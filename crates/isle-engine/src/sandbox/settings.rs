@@ -75,6 +75,7 @@ impl Settings {
             lifetime,
             volume,
             allow_downgrade: said.allow_downgrade.unwrap_or(config.allow_downgrade),
+            fixed_etc: false,
             child: None,
         })
     }

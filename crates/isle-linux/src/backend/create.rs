@@ -270,6 +270,7 @@ fn request(
         watch_memory: if holds.memory { 0 } else { spec.limits.memory.0 },
         watch_cpus: if holds.cpu { 0 } else { thousandths(spec.limits.cpus) },
         control: spec.control,
+        fixed_etc: spec.fixed_etc,
     }
 }
 

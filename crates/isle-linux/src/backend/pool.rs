@@ -73,6 +73,7 @@ pub(super) fn take(inner: &Arc<Inner>, wanted: &SandboxSpec) -> Option<Fresh> {
     let fits = like.tier == wanted.tier
         && like.image == wanted.image
         && like.allow_downgrade == wanted.allow_downgrade
+        && like.fixed_etc == wanted.fixed_etc
         && like.limits.disk == wanted.limits.disk
         && (adaptable || like.limits == wanted.limits);
     if !fits {

@@ -40,6 +40,8 @@ const DEVICE_NODES: &[&str] = &["null", "zero", "full", "random", "urandom", "tt
 /// the host's path of the state directory, `scratch` an empty directory to build on.
 pub fn enter(state: &Path, scratch: &Path) -> Step<()> {
     let at = |name: &str| scratch.join(name.trim_start_matches('/'));
+    // The daemon may have been started with a umask of its own; sandboxes see what is made here.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let flags = libc::MS_REC | libc::MS_PRIVATE;
     mount(c"none", c"/", None, flags, None).doing(|| "make mounts private".into())?;
     mount_at(c"tmpfs", scratch, c"tmpfs", libc::MS_NOSUID | libc::MS_NODEV, "mode=0755,size=64m")

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 
 use super::landlock::{Rights, Ruleset};
+use super::layer::Outline;
 use super::seccomp::{self, Instruction, Listener, Policy};
 use super::{berth, network, privileges, root};
 use crate::request::MakeRequest;
@@ -31,7 +32,7 @@ pub struct Recipe {
     /// For sandboxes whose memory is counted by looking.
     countable: Vec<Instruction>,
     covers: Vec<root::Cover>,
-    stores: Vec<&'static str>,
+    outline: Outline,
 }
 
 impl Recipe {
@@ -42,7 +43,7 @@ impl Recipe {
             filter: seccomp::compile(Policy::Container),
             countable: seccomp::compile_countable(Policy::Container),
             covers: root::covers(),
-            stores: root::stores(),
+            outline: Outline::of_template(),
         }
     }
 }
@@ -81,7 +82,7 @@ pub fn enter(request: &MakeRequest, go: OwnedFd, network: network::State, recipe
     if network == network::State::New {
         network::set_up()?;
     }
-    root::build(request, &recipe.covers, &recipe.stores)?;
+    root::build(request, &recipe.covers, &recipe.outline)?;
     std::env::set_current_dir(berth::NEW_ROOT).doing(|| "enter the new root".into())?;
     pivot_into_current_directory().doing(|| "make it the root".into())?;
     set_host_name()?;

@@ -4,6 +4,7 @@
 pub mod berth;
 pub mod container;
 pub mod landlock;
+mod layer;
 pub mod network;
 pub mod privileges;
 pub mod process;

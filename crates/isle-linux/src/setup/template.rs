@@ -67,7 +67,7 @@ pub(super) fn from_host(etc: &Path) -> Vec<String> {
     FROM_HOST.iter().map(|name| (*name).to_owned()).chain(versioned).collect()
 }
 
-/// Files every sandbox gets afresh, so that guest root may change them.
+/// Files of our own. A sandbox that may have a root gets them afresh, so that it may change them.
 pub const OWN_ETC: &[(&str, &str)] = &[
     (
         "passwd",
@@ -158,7 +158,7 @@ pub fn build(host: &Path, target: &Path) -> io::Result<()> {
         copy_readable(&source, &destination, 4)?;
     }
     symlink("/proc/mounts", etc.join("mtab"))?;
-    Ok(())
+    OWN_ETC.iter().try_for_each(|(name, content)| fs::write(etc.join(name), content))
 }
 
 /// Copies files, directories and links that anybody may read; passes over everything else.

@@ -99,6 +99,7 @@ pub fn spec(lifetime: Lifetime) -> SandboxSpec {
         volume: (lifetime == Lifetime::Named).then(|| "kept".parse().unwrap()),
         allow_downgrade: true,
         control: false,
+        fixed_etc: false,
         child: None,
     }
 }
