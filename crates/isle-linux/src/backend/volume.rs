@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use isle_engine::values::{Address, ByteSize, SandboxId};
 use isle_engine::{Error, Result};
@@ -20,6 +21,9 @@ use crate::sys::check;
 
 /// The smallest image that holds a file system worth the name.
 const SMALLEST_IMAGE: u64 = 4 << 20;
+
+/// How long the mounts of a sandbox that is gone may still hold its image.
+const LET_GO: Duration = Duration::from_secs(20);
 
 /// A volume ready to be shown to a sandbox.
 #[derive(Debug)]
@@ -57,7 +61,7 @@ pub(super) async fn prepare(inner: &Arc<Inner>, volume: &Address, limit: ByteSiz
         return Ok(Prepared { source, loop_device: None });
     }
     let templates = inner.records.state().join("images");
-    let opened = tokio::task::spawn_blocking(move || open_image(&image, &templates, limit)).await;
+    let opened = tokio::task::spawn_blocking(move || open_image(&image, &templates, limit, LET_GO)).await;
     let device =
         opened.map_err(Error::internal)?.map_err(|error| failed("open the volume's image", error))?;
     Ok(Prepared { source: Volume::LoopDevice, loop_device: Some(device) })
@@ -80,7 +84,7 @@ pub(super) async fn directory_usage(inner: &Inner, volume: &Address) -> Option<u
 }
 
 /// Makes the image when it is missing, checks it when it was not closed well, puts it on a loop device.
-fn open_image(image: &Path, templates: &Path, limit: ByteSize) -> io::Result<OwnedFd> {
+fn open_image(image: &Path, templates: &Path, limit: ByteSize, patience: Duration) -> io::Result<OwnedFd> {
     if !image.exists() {
         let template = template(templates, limit.0.max(SMALLEST_IMAGE))?;
         let part = Part(image.with_extension("part"));
@@ -88,13 +92,36 @@ fn open_image(image: &Path, templates: &Path, limit: ByteSize) -> io::Result<Own
         isle_fail::fail(Point::NativeImageCopied)?;
         fs::rename(&part.0, image)?;
         isle_fail::fail(Point::NativeImagePlaced)?;
-    } else if !closed_well(image)? {
-        repair(image)?;
     }
     let backing = fs::OpenOptions::new().read(true).write(true).open(image)?;
+    have_alone(&backing, patience)?;
+    if !closed_well(&backing)? {
+        repair(image)?;
+    }
     let device = attach(&backing)?;
     isle_fail::fail(Point::NativeLoopAttached)?;
     Ok(device)
+}
+
+/// Waits until nobody else has the image. The lock belongs to the open file, which a loop device keeps
+/// open: it lasts as long as the device, whoever dies. That a sandbox's first process is gone does not mean
+/// that its mounts are: anybody on the host who just looks at its namespaces or its memory keeps them for a
+/// moment, and a file system mounted twice destroys itself.
+fn have_alone(image: &fs::File, patience: Duration) -> io::Result<()> {
+    const PAUSE: Duration = Duration::from_millis(2);
+    let begun = Instant::now();
+    loop {
+        match rustix::fs::flock(image, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) if begun.elapsed() < patience => std::thread::sleep(PAUSE),
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::ResourceBusy,
+                    "something on this host still holds the mounts of an earlier sandbox with this volume",
+                ));
+            }
+            result => return Ok(result?),
+        }
+    }
 }
 
 /// A file that is being made. Unless it was renamed by then, it goes with this.
@@ -168,10 +195,10 @@ fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Whether the file system in an image says that it was unmounted, or never used.
-fn closed_well(image: &Path) -> io::Result<bool> {
+fn closed_well(image: &fs::File) -> io::Result<bool> {
     const STATE: u64 = 1024 + 58;
     let mut state = [0u8; 2];
-    fs::File::open(image)?.read_exact_at(&mut state, STATE)?;
+    image.read_exact_at(&mut state, STATE)?;
     Ok(u16::from_le_bytes(state) & 1 == 1)
 }
 
@@ -238,4 +265,25 @@ fn attach(backing: &fs::File) -> io::Result<OwnedFd> {
         }
     }
     Err(io::Error::from_raw_os_error(libc::EBUSY))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_on_one_loop_device_at_a_time() {
+        if !images_possible() {
+            eprintln!("skipped: loop devices need root");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let (image, templates) = (directory.path().join("image"), directory.path().join("templates"));
+        let open = |patience| open_image(&image, &templates, ByteSize(SMALLEST_IMAGE), patience);
+        let first = open(Duration::ZERO).unwrap();
+        let refused = open(Duration::ZERO).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ResourceBusy, "{refused}");
+        drop(first);
+        open(Duration::from_secs(20)).unwrap();
+    }
 }

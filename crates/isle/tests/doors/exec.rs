@@ -115,6 +115,23 @@ fn the_environment_is_the_callers_and_nothing_of_the_daemons() {
 }
 
 #[test]
+fn one_shots_have_the_same_system_files_and_only_their_root_changes_them() {
+    let daemon = TestDaemon::start();
+    let run = |user: &str, command: &str| {
+        daemon.post("/v1/runs", json!({"command": command, "user": user}))["stdout"].clone()
+    };
+    let look = "cd /; find . -maxdepth 2 -not -path './[pdsu]*/*' -not -path './run/*' | sort; cat etc/passwd; \
+                (echo x > etc/marker) 2>/dev/null && cat etc/marker";
+    let (usual, root) = (run("sandbox", look), run("root", look));
+    assert_eq!(format!("{}x\n", usual.as_str().unwrap()), root.as_str().unwrap());
+    let own = run(
+        "sandbox",
+        "cd ~ && touch a /tmp/a /var/tmp/a /workspace/a /dev/shm/a && touch /opt/a || echo no",
+    );
+    assert_eq!(own, "no\n", "where the user writes");
+}
+
+#[test]
 fn a_command_runs_as_the_sandbox_user_or_as_root_of_the_sandbox_only() {
     let daemon = TestDaemon::start();
     assert_eq!(daemon.shell("box", "id -u; id -un; echo $HOME"), "1000\nsandbox\n/home/sandbox\n");
