@@ -3,7 +3,8 @@
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 
-use crate::message::{ExecRequest, GuestUser};
+use crate::exec::ExecRequest;
+use crate::message::GuestUser;
 
 /// A language with an interpreter that can be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]

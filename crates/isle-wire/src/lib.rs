@@ -7,6 +7,7 @@
 mod code;
 mod control;
 mod cork;
+mod exec;
 mod failure;
 mod file;
 mod frame;
@@ -23,6 +24,7 @@ pub use code::{
     ContextRequest,
 };
 pub use control::{CONTROL_CONNECTIONS, CONTROL_LINE, ControlAnswer, ControlEvent, ControlLine};
+pub use exec::*;
 pub use failure::{Failure, FailureKind};
 pub use file::*;
 pub use frame::{Frame, FrameError, MAX_FRAME, read_frame, write_frame, write_message};

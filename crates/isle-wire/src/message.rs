@@ -6,6 +6,7 @@ use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 
 use crate::code::{CodeRequest, ContextFate, ContextRequest};
+use crate::exec::{Exceeded, ExecRequest};
 use crate::failure::Failure;
 use crate::file::{
     ListRequest, Listing, PathRequest, ReadRequest, RemoveRequest, Stat, WhichRequest, WriteRequest,
@@ -172,139 +173,6 @@ pub enum GuestUser {
     Root,
 }
 
-/// Where the standard input of a command comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
-#[cbor(index_only)]
-pub enum StdinMode {
-    /// `/dev/null`.
-    #[n(0)]
-    Null,
-    /// [`crate::Frame::Stdin`] frames until [`crate::Frame::End`].
-    #[n(1)]
-    Stream,
-}
-
-/// What becomes of a run whose stream ends before it did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
-#[cbor(index_only)]
-pub enum OnHangup {
-    /// It goes on; the agent keeps its output for a later [`Request::Attach`].
-    #[n(0)]
-    Continue,
-    /// Its whole tree is killed.
-    #[n(1)]
-    Kill,
-}
-
-/// Size of a terminal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
-#[cbor(map)]
-pub struct TerminalSize {
-    /// Rows.
-    #[n(0)]
-    pub rows: u16,
-    /// Columns.
-    #[n(1)]
-    pub columns: u16,
-}
-
-/// Limits of one run, enforced by the kernel through rlimits. `None` leaves the sandbox's own.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
-#[cbor(map)]
-pub struct RunLimits {
-    /// Seconds of CPU time per process.
-    #[n(0)]
-    pub cpu_seconds: Option<u64>,
-    /// Largest file in bytes.
-    #[n(1)]
-    pub file_size: Option<u64>,
-    /// Open descriptors per process.
-    #[n(2)]
-    pub open_files: Option<u64>,
-    /// Processes of its guest user in the whole sandbox.
-    #[n(3)]
-    pub processes: Option<u64>,
-    /// Address space per process (only set where no memory cgroup exists).
-    #[n(4)]
-    pub address_space: Option<u64>,
-    /// Private writable memory per process, in bytes.
-    #[n(5)]
-    pub memory: Option<u64>,
-}
-
-/// The limit of a run that ended it, with its value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
-pub enum Exceeded {
-    /// Seconds of CPU time of one of its processes.
-    #[n(0)]
-    CpuSeconds(#[n(0)] u64),
-    /// Bytes of a file.
-    #[n(1)]
-    FileSize(#[n(0)] u64),
-}
-
-/// Starts a command.
-#[derive(Debug, Clone, Encode, Decode)]
-#[cbor(map)]
-pub struct ExecRequest {
-    /// The host's id of this run.
-    #[n(0)]
-    pub run: String,
-    /// Program and arguments, byte-exact. A program without a slash is looked up on the `PATH` of `env`.
-    #[n(1)]
-    pub argv: Vec<ByteVec>,
-    /// The whole environment, `NAME=value`.
-    #[n(2)]
-    pub env: Vec<ByteVec>,
-    /// Absolute working directory.
-    #[n(3)]
-    pub cwd: ByteVec,
-    /// Make the working directory when it is missing.
-    #[n(4)]
-    pub make_cwd: bool,
-    /// Who it runs as.
-    #[n(5)]
-    pub user: GuestUser,
-    /// Standard input.
-    #[n(6)]
-    pub stdin: StdinMode,
-    /// A terminal of this size instead of three pipes.
-    #[n(7)]
-    pub terminal: Option<TerminalSize>,
-    /// What to do when the stream is reset. A lost *connection* always means continue unless this says kill.
-    #[n(8)]
-    pub on_hangup: OnHangup,
-    /// How many bytes of each output the agent retains for a later attach (first half and last half).
-    #[n(9)]
-    pub retain: u64,
-    /// rlimits.
-    #[n(10)]
-    pub limits: RunLimits,
-    /// End the whole tree after this many milliseconds of wall-clock time. Enforced by the agent as
-    /// well, so that a run keeps its deadline while no daemon is alive.
-    #[n(11)]
-    pub timeout_ms: Option<u64>,
-    /// Runs whose end the host has recorded meanwhile: as [`Request::Forget`], without a call of its own.
-    #[n(12)]
-    pub forget: Vec<String>,
-    /// Standard input stays open when the stream ends; more comes by [`Request::Input`]. Since
-    /// generation 3.
-    #[n(13)]
-    #[cbor(default)]
-    pub keep_input: bool,
-}
-
-/// Sent by the host on an exec stream after the request, beside stdin frames.
-#[derive(Debug, Clone, Encode, Decode)]
-pub enum ExecControl {
-    /// The terminal's window changed.
-    #[n(0)]
-    Resize(#[n(0)] TerminalSize),
-    /// Signal the process group in the foreground of this run.
-    #[n(1)]
-    Signal(#[n(0)] i32),
-}
-
 /// Sent by the agent on an exec stream, beside output frames.
 #[derive(Debug, Clone, Encode, Decode)]
 pub enum ExecEvent {
@@ -389,7 +257,7 @@ pub struct Ended {
     #[n(9)]
     #[cbor(default)]
     pub full: Vec<Full>,
-    /// The limit of [`RunLimits`] that ended it, if one did.
+    /// The limit of [`crate::RunLimits`] that ended it, if one did.
     #[n(10)]
     pub exceeded: Option<Exceeded>,
     /// What became of the context it ran in. Since generation 2.
@@ -400,6 +268,11 @@ pub struct Ended {
     #[n(12)]
     #[cbor(default)]
     pub killed_for_memory: u32,
+    /// How often a program of the sandbox tried to reach an address directly; told to one run. Looked at
+    /// only when it did not end well. Since generation 3.
+    #[n(20)]
+    #[cbor(default)]
+    pub unrouted: u64,
 }
 
 /// Something of a sandbox that has no room left.

@@ -3,8 +3,9 @@
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 
+use crate::exec::{ExecRequest, TerminalSize};
 use crate::failure::Failure;
-use crate::message::{ExecRequest, Exit, TerminalSize};
+use crate::message::Exit;
 
 /// Runs several commands one after the other.
 #[derive(Debug, Clone, Encode, Decode)]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use isle_fail::Point;
 
+use super::{Sandbox, SandboxState};
 use crate::backend::Keep;
 use crate::context::CallContext;
 use crate::engine::Inner;
@@ -94,5 +95,50 @@ impl Inner {
         self.children.forget(address);
         self.forget_secrets(address);
         Ok(true)
+    }
+
+    /// Removes an incarnation: what it left on the host, its record, its place in the fleet.
+    pub(crate) async fn remove_incarnation(
+        &self,
+        sandbox: &Arc<Sandbox>,
+        keep: Keep,
+        audit: &Audit,
+    ) -> Result<()> {
+        // The volume of a child is nobody else's, so nothing of it would ever be found again.
+        let keep = if sandbox.spec.child.is_some() { Keep::Nothing } else { keep };
+        sandbox.set_state(SandboxState::Destroying);
+        match self.journal.sandbox_destroying(sandbox) {
+            // Removing is what makes room. If the daemon dies on the way, the next one finds a sandbox
+            // that died.
+            Err(error) if error.code == Code::NoSpace => {
+                tracing::warn!(sandbox = %sandbox.name, %error, "destroying a sandbox without saying so first");
+            }
+            marked => marked?,
+        }
+        failpoint(Point::DestroyMarked)?;
+        self.end_children(&sandbox.id).await?;
+        sandbox.backend.destroy(&sandbox.id, keep).await?;
+        if let (Keep::Nothing, Some(volume)) = (keep, &sandbox.spec.volume) {
+            // An earlier attempt that kept the workspace may have come so far that nothing but the name
+            // leads to it.
+            sandbox.backend.wipe(volume).await?;
+        }
+        failpoint(Point::DestroyRemoved)?;
+        match keep {
+            Keep::Nothing => {
+                let _held = self.variables.hold();
+                self.journal.wipe_sandbox(&sandbox.id, &sandbox.address(), audit)?;
+                self.variables.forget(&sandbox.address());
+                self.children.forget(&sandbox.address());
+                self.forget_secrets(&sandbox.address());
+            }
+            Keep::Workspace | Keep::WhatWasBefore => {
+                self.journal.sandbox_destroyed(&sandbox.id, audit)?;
+                self.detach_all_secrets(&sandbox.address());
+            }
+        }
+        self.fleet.take_out(sandbox);
+        sandbox.let_parent_go();
+        failpoint(Point::DestroyForgotten)
     }
 }

@@ -25,7 +25,6 @@ use crate::journal::{Actor, Audit};
 use crate::metrics::Fate;
 use crate::ops::timestamp;
 use crate::profile::MadeBy;
-use crate::run::Ending;
 use crate::values::{Address, GuestPath, SandboxId, SandboxName, Term};
 
 /// When the sandbox one connects to was made.
@@ -116,7 +115,7 @@ impl Inner {
     }
 
     /// What settings make of a name.
-    fn wanted(&self, settings: &Settings, address: &Address) -> Result<Wanted> {
+    pub(super) fn wanted(&self, settings: &Settings, address: &Address) -> Result<Wanted> {
         let spec = settings.spec(&self.current(), Some(address.clone()))?;
         let terms = settings.terms(&self.config, &address.name)?;
         Ok(Wanted { spec, terms, profile: settings.made_by(&self.config)?, emptied: false })
@@ -241,100 +240,7 @@ impl Inner {
         Ok(built)
     }
 
-    /// Ends an incarnation that another one is to replace. Its record stays until that one runs, so that
-    /// whatever happens in between, the next call builds it with the same settings.
-    async fn take_down(&self, old: &Arc<Sandbox>, audit: &Audit, ending: Option<Ending>) -> Result<()> {
-        let before = old.state();
-        // First in memory: nobody may use it any more, and its end is no accident.
-        old.set_state(SandboxState::Destroying);
-        match self.journal.sandbox_given_up(old, audit) {
-            Ok(()) => {}
-            Err(error) if error.code == Code::NoSpace && before != SandboxState::Running => {
-                tracing::warn!(sandbox = %old.name, %error, "replacing a dead sandbox without saying so first");
-            }
-            Err(error) => {
-                old.set_state(before);
-                return Err(error);
-            }
-        }
-        failpoint(Point::ReplaceMarked)?;
-        self.end_children(&old.id).await?;
-        if let Some(ending) = ending {
-            for run in self.runs.running_in(&old.id) {
-                run.intend(ending);
-            }
-        }
-        old.backend.destroy(&old.id, Keep::Workspace).await?;
-        failpoint(Point::ReplaceRemoved)
-    }
-
-    /// Builds what replaces an incarnation that was taken down. When that fails, the old one stays known
-    /// as failed, and the next call tries again.
-    async fn build_in_place_of(
-        self: &Arc<Self>,
-        actor: &Actor,
-        origin: Origin,
-        wanted: Wanted,
-        old: Arc<Sandbox>,
-    ) -> Result<Arc<Sandbox>> {
-        let built = self.build(actor, origin, wanted, old.address(), Some(&old)).await;
-        match &built {
-            Ok(new) => {
-                if let Err(error) = self.journal.sandbox_replaced_others(new) {
-                    tracing::warn!(sandbox = %new.name, %error, "the record of a replaced sandbox stays until the next start");
-                }
-                isle_fail::pass(Point::ReplaceForgotten);
-            }
-            Err(_) if self.fleet.get(&old.address()).is_none_or(|present| present.id == old.id) => {
-                old.set_state(SandboxState::Failed);
-                self.fleet.put(old);
-            }
-            Err(_) => {}
-        }
-        built
-    }
-
-    /// Makes a sandbox anew with the settings it has: its workspace, caches and variables stay, everything
-    /// else of it goes.
-    pub(crate) async fn reset(
-        self: &Arc<Self>,
-        context: &CallContext,
-        name: &SandboxName,
-        emptied: bool,
-    ) -> Result<Arc<Sandbox>> {
-        let address = context.address(name);
-        let known = self.fleet.get(&address).ok_or_else(|| self.no_such_sandbox(&address))?;
-        known.refuse_child("reset")?;
-        self.refuse_when_stopping()?;
-        // In a task of its own: what was begun is finished even when the caller goes away.
-        let (inner, actor) = (Arc::clone(self), Actor::of(context));
-        let resetting = self.tasks.spawn(async move {
-            let gate = inner.fleet.gate(&address);
-            let _held = gate.lock().await;
-            let old = inner.fleet.get(&address).ok_or_else(|| inner.no_such_sandbox(&address))?;
-            old.refuse_child("reset")?;
-            if old.lease.has_expired() {
-                return Err(expired(&old));
-            }
-            let wanted = match old.origin {
-                Origin::Explicit => Wanted::of(&old),
-                Origin::Defaults => {
-                    let now = inner.wanted(&Settings::default(), &address)?;
-                    Wanted { terms: old.terms, ..now }
-                }
-            };
-            let wanted = Wanted { emptied, ..wanted };
-            let how = if emptied { "its caches stay" } else { "its workspace and caches stay" };
-            let audit = Audit::lifecycle(&actor, "reset_sandbox", &old, how);
-            inner.take_down(&old, &audit, Some(Ending::Reset)).await?;
-            let built = inner.build_in_place_of(&actor, old.origin, wanted, old).await?;
-            inner.tell_sandbox(EventKind::SandboxReset, &built, how);
-            Ok(built)
-        });
-        resetting.await.map_err(|error| Error::internal(format!("resetting the sandbox failed: {error}")))?
-    }
-
-    async fn build(
+    pub(super) async fn build(
         self: &Arc<Self>,
         actor: &Actor,
         origin: Origin,
@@ -460,66 +366,21 @@ impl Inner {
         *crate::write(&self.offers) = fresh;
         chosen
     }
-
-    /// Removes an incarnation: what it left on the host, its record, its place in the fleet.
-    pub(crate) async fn remove_incarnation(
-        &self,
-        sandbox: &Arc<Sandbox>,
-        keep: Keep,
-        audit: &Audit,
-    ) -> Result<()> {
-        // The volume of a child is nobody else's, so nothing of it would ever be found again.
-        let keep = if sandbox.spec.child.is_some() { Keep::Nothing } else { keep };
-        sandbox.set_state(SandboxState::Destroying);
-        match self.journal.sandbox_destroying(sandbox) {
-            // Removing is what makes room. If the daemon dies on the way, the next one finds a sandbox
-            // that died.
-            Err(error) if error.code == Code::NoSpace => {
-                tracing::warn!(sandbox = %sandbox.name, %error, "destroying a sandbox without saying so first");
-            }
-            marked => marked?,
-        }
-        failpoint(Point::DestroyMarked)?;
-        self.end_children(&sandbox.id).await?;
-        sandbox.backend.destroy(&sandbox.id, keep).await?;
-        if let (Keep::Nothing, Some(volume)) = (keep, &sandbox.spec.volume) {
-            // An earlier attempt that kept the workspace may have come so far that nothing but the name
-            // leads to it.
-            sandbox.backend.wipe(volume).await?;
-        }
-        failpoint(Point::DestroyRemoved)?;
-        match keep {
-            Keep::Nothing => {
-                let _held = self.variables.hold();
-                self.journal.wipe_sandbox(&sandbox.id, &sandbox.address(), audit)?;
-                self.variables.forget(&sandbox.address());
-                self.children.forget(&sandbox.address());
-                self.forget_secrets(&sandbox.address());
-            }
-            Keep::Workspace | Keep::WhatWasBefore => {
-                self.journal.sandbox_destroyed(&sandbox.id, audit)?;
-                self.detach_all_secrets(&sandbox.address());
-            }
-        }
-        self.fleet.take_out(sandbox);
-        sandbox.let_parent_go();
-        failpoint(Point::DestroyForgotten)
-    }
 }
 
 /// What a sandbox is to be.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
-    spec: SandboxSpec,
-    terms: Terms,
-    profile: Option<MadeBy>,
+    pub(super) spec: SandboxSpec,
+    pub(super) terms: Terms,
+    pub(super) profile: Option<MadeBy>,
     /// Whether its workspace begins empty, whatever it held before.
-    emptied: bool,
+    pub(super) emptied: bool,
 }
 
 impl Wanted {
     /// The same as another one.
-    fn of(sandbox: &Sandbox) -> Self {
+    pub(super) fn of(sandbox: &Sandbox) -> Self {
         Self {
             spec: sandbox.spec.clone(),
             terms: sandbox.terms,

@@ -11,6 +11,7 @@ mod lease;
 mod make;
 mod one_shot;
 mod pause;
+mod replace;
 mod settings;
 mod sweep;
 mod usage;

@@ -9,7 +9,8 @@ use isle_client::{ClientError, Result};
 use isle_engine::{Code, Error};
 use rustix::fs::OFlags;
 
-use super::keys::{KEYS, Key, Scope, key};
+use super::definition::{Key, Scope};
+use super::keys::{KEYS, key};
 use super::tables;
 use super::value::Value;
 use crate::places::cannot;

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use isle_client::Result;
 use isle_engine::{Code, Error};
 
+use super::definition::Key;
 use super::file::{Layer, SettingsFile};
-use super::keys::{KEYS, Key};
+use super::keys::KEYS;
 use super::value::Value;
 use crate::places::user_config;
 
