@@ -16,9 +16,9 @@ mod unpack;
 mod walk;
 mod watch;
 
-pub use carried::{Carried, LeftOut};
 pub use expression::{expression, searched};
 pub use glob::{Glob, GlobError};
+pub use isle_wire::{Carried, LeftOut};
 pub use manifest::{Known, Manifest, ManifestEntry, ManifestStep};
 pub use pack::{PackOptions, Packer};
 pub use plan::{Plan, plan};

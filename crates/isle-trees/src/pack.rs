@@ -4,9 +4,10 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+use isle_wire::Carried;
 use rustix::fs::{OFlags, Stat};
 
-use crate::carried::Carried;
+use crate::carried::comments;
 use crate::manifest::is_hollow;
 use crate::tar::{EntryKind, end, padding, write_comments, write_header};
 use crate::walk::{Found, Kind, Walker, kind_of, open_beneath, open_regular};
@@ -118,7 +119,7 @@ impl Packer {
                 self.carried.skipped_count += walker.left_out().saturating_sub(named);
             }
             if self.carried.skipped_count > 0 {
-                write_comments(out, &self.carried.comments());
+                write_comments(out, &comments(&self.carried));
             }
             end(out);
             self.ended = true;

@@ -5,9 +5,10 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use isle_wire::Carried;
 use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 
-use crate::carried::Carried;
+use crate::carried::learn;
 use crate::tar::{Entry, EntryKind, Reader, Sink, TarError};
 use crate::walk::{Kind, kind_of, open_beneath};
 
@@ -113,7 +114,7 @@ impl Unpacker {
         check(scratch, target, &mut Vec::new(), 0)?;
         merge(scratch, target, 0).map_err(failed("put the files in place"))?;
         let mut carried = std::mem::take(&mut self.scratch.carried);
-        carried.learn(self.reader.comments());
+        learn(&mut carried, self.reader.comments());
         Ok(carried)
     }
 }

@@ -255,8 +255,11 @@ pub struct UnpackRequest {
     pub bytes: u64,
 }
 
+/// How many of those left out are named.
+const NAMED: usize = 100;
+
 /// What was packed or unpacked.
-#[derive(Debug, Clone, Default, Encode, Decode)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Carried {
     /// Files.
@@ -279,8 +282,18 @@ pub struct Carried {
     pub skipped_count: u64,
 }
 
+impl Carried {
+    /// Notes something that was left out.
+    pub fn skip(&mut self, path: &[u8], why: impl Into<String>) {
+        self.skipped_count += 1;
+        if self.skipped.len() < NAMED {
+            self.skipped.push(LeftOut { path: path.to_vec().into(), why: why.into() });
+        }
+    }
+}
+
 /// Something that was not packed.
-#[derive(Debug, Clone, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct LeftOut {
     /// Path relative to the top.

@@ -3,10 +3,10 @@
 use std::io;
 
 use isle_trees::{
-    Bounds, Carried, Kind, Manifest, ManifestStep, PackOptions, Packer, UnpackError, Unpacker, prune_one,
+    Bounds, Kind, Manifest, ManifestStep, PackOptions, Packer, UnpackError, Unpacker, prune_one,
 };
 use isle_wire::{
-    ArchiveRefused, FailureKind, FileKind, Frame, FrameError, GuestUser, LeftOut, ManifestEntry,
+    ArchiveRefused, Carried, FailureKind, FileKind, Frame, FrameError, GuestUser, ManifestEntry,
     ManifestPart, ManifestRequest, PackRequest, PathRequest, PruneRequest, Reply, Stream, UnpackRequest,
     read_frame, write_frame, write_message,
 };
@@ -54,7 +54,7 @@ pub(crate) async fn pack(stream: &mut Stream, request: &PackRequest) -> Result<(
         // A reader that is always ready must not be the only one who gets a turn.
         tokio::task::yield_now().await;
     }
-    write_message(stream, &Reply::Carried(told(packer.carried().clone()))).await?;
+    write_message(stream, &Reply::Carried(packer.carried().clone())).await?;
     write_frame(stream, &Frame::End).await
 }
 
@@ -69,19 +69,6 @@ async fn names(stream: &mut Stream) -> Result<Vec<Vec<u8>>, FrameError> {
         }
     }
     Ok(all.split(|&byte| byte == 0).filter(|path| !path.is_empty()).map(<[u8]>::to_vec).collect())
-}
-
-fn told(carried: Carried) -> isle_wire::Carried {
-    let skipped =
-        carried.skipped.into_iter().map(|one| LeftOut { path: one.path.into(), why: one.why }).collect();
-    isle_wire::Carried {
-        files: carried.files,
-        directories: carried.directories,
-        links: carried.links,
-        bytes: carried.bytes,
-        skipped,
-        skipped_count: carried.skipped_count,
-    }
 }
 
 /// An unpacking that is undone, with the right rights, unless it is finished.
@@ -150,7 +137,7 @@ pub(crate) async fn unpack(stream: &mut Stream, request: &UnpackRequest) -> Resu
         (Some(refused), _) => refused,
         (None, None) => Reply::Done,
         (None, Some(arrival)) => match arrival.finish(user) {
-            Ok(carried) => Reply::Carried(told(carried)),
+            Ok(carried) => Reply::Carried(carried),
             Err(error) => refusal(&error, request),
         },
     };

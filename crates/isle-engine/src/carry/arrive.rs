@@ -42,7 +42,7 @@ pub(crate) fn stream_of_pieces(receiver: mpsc::Receiver<Result<Bytes>>) -> BoxSt
 pub(crate) fn pack_on_host(
     top: OwnedFd,
     only: Option<Vec<Vec<u8>>>,
-) -> Result<(BoxStream<'static, Result<Bytes>>, tokio::task::JoinHandle<isle_trees::Carried>)> {
+) -> Result<(BoxStream<'static, Result<Bytes>>, tokio::task::JoinHandle<isle_wire::Carried>)> {
     let options = PackOptions { hollow: 1 << 30, only };
     let mut packer = Packer::new(top, options).map_err(Error::internal)?;
     let (sender, receiver) = mpsc::channel(AHEAD);

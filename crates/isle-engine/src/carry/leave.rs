@@ -156,7 +156,7 @@ pub(super) async fn receive(
     to: &HostPlace,
     most: ByteSize,
     mut progress: Progress,
-) -> Result<isle_trees::Carried> {
+) -> Result<isle_wire::Carried> {
     let bounds = Bounds { entries: MOST_ENTRIES, bytes: most.0, modes: MODES };
     let unpacker = Unpacker::new(target, bounds).map_err(|error| host_error(to.shown(), &error))?;
     let (sender, receiver) = mpsc::channel(AHEAD);
@@ -181,7 +181,7 @@ pub(super) async fn receive(
 fn unpack(
     mut unpacker: Unpacker,
     mut pieces: mpsc::Receiver<Bytes>,
-) -> std::result::Result<isle_trees::Carried, UnpackError> {
+) -> std::result::Result<isle_wire::Carried, UnpackError> {
     while let Some(piece) = pieces.blocking_recv() {
         unpacker.feed(&piece)?;
     }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use isle_fail::Point;
 use isle_trees::ManifestEntry;
-use isle_wire::GuestUser;
+use isle_wire::{Carried, GuestUser};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -58,21 +58,8 @@ pub struct SkippedShape {
     pub why: String,
 }
 
-impl From<isle_wire::Carried> for CarriedShape {
-    fn from(carried: isle_wire::Carried) -> Self {
-        let skipped = carried.skipped.into_iter().map(|one| skipped(&one.path, one.why)).collect();
-        Self {
-            files: carried.files,
-            directories: carried.directories,
-            bytes: carried.bytes,
-            skipped,
-            skipped_count: carried.skipped_count,
-        }
-    }
-}
-
-impl From<isle_trees::Carried> for CarriedShape {
-    fn from(carried: isle_trees::Carried) -> Self {
+impl From<Carried> for CarriedShape {
+    fn from(carried: Carried) -> Self {
         let skipped = carried.skipped.into_iter().map(|one| skipped(&one.path, one.why)).collect();
         Self {
             files: carried.files,
