@@ -32,6 +32,10 @@ need openssl command -v openssl
 need openssh-client command -v ssh-keygen
 need openssh-server test -x /usr/sbin/sshd
 need redis-tools command -v redis-cli
+need postgresql sh -c 'ls /usr/lib/postgresql/*/bin/postgres'
+need dbus-daemon command -v dbus-daemon
+need gnome-keyring command -v gnome-keyring-daemon
+need libsecret-tools command -v secret-tool
 need python3-requests /usr/bin/python3 -c 'import requests'
 need python3-aiohttp /usr/bin/python3 -c 'import aiohttp'
 need prometheus command -v prometheus

@@ -16,12 +16,12 @@ pub(crate) fn sh(directory: &Path, script: &str) {
 }
 
 /// Grants a port of the name, and the address it leads to.
-fn grant(daemon: &TestDaemon, port: u16, protocol: &str) {
+pub(crate) fn grant(daemon: &TestDaemon, port: u16, protocol: &str) {
     allow(daemon, "box", &[format!("web.test:{port}/{protocol}"), format!("127.0.0.1:{port}")]);
 }
 
 /// Fails before the grant, and works with it.
-fn only_with_the_grant(daemon: &TestDaemon, command: &str, port: u16, protocol: &str) -> String {
+pub(crate) fn only_with_the_grant(daemon: &TestDaemon, command: &str, port: u16, protocol: &str) -> String {
     let denied = daemon.exec("box", json!({ "command": command, "timeout": "60s" }));
     assert_eq!(denied["state"], "failed", "nothing was granted: {denied}");
     grant(daemon, port, protocol);

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::harness::{TestDaemon, finish, until_some};
@@ -82,7 +84,7 @@ impl Server {
     pub(crate) fn deaf() -> Self {
         Self::start("127.0.0.1:0", |stream, heard| {
             heard.lock().unwrap().push("a connection".into());
-            thread::sleep(std::time::Duration::from_secs(600));
+            thread::sleep(Duration::from_secs(600));
             drop(stream);
         })
     }
@@ -159,18 +161,33 @@ fn many_descriptors() {
 
 /// A program of the host that serves until the test is over.
 #[derive(Debug)]
-pub(crate) struct Serving(Child);
+pub(crate) struct Serving {
+    child: Child,
+    /// What it is told at the end, where it has something to put away.
+    end: Signal,
+}
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
+        kill_process(Pid::from_child(&self.child), self.end).ok();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(5));
+        }
+        self.child.kill().ok();
+        self.child.wait().ok();
     }
 }
 
 impl Serving {
     pub(crate) fn start(command: &mut Command) -> Self {
-        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+        Self::start_ending(command, Signal::KILL)
+    }
+
+    /// One that is ended by another signal.
+    pub(crate) fn start_ending(command: &mut Command, end: Signal) -> Self {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        Self { child, end }
     }
 
     /// A server in Python, in a directory; it writes its port to the file `port` there.
