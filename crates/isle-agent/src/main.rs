@@ -21,6 +21,7 @@ mod ration;
 mod reap;
 mod refusals;
 mod room;
+mod routes;
 mod run;
 mod runs;
 mod serve;

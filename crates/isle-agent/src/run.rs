@@ -21,6 +21,7 @@ use crate::entrance::Entrance;
 use crate::exceeded::exceeded;
 use crate::output::Channel;
 use crate::room;
+use crate::routes;
 use crate::runs::{Run, RunKind, RunState};
 use crate::serve::{Cell, Shared, output_frame};
 use crate::spawn::{self, ProgramIo, Spawned};
@@ -467,6 +468,7 @@ pub(crate) fn finish(run: &Run, leftovers: u32) {
         exceeded: if state.killed.is_none() { exceeded(&run.limits, &reaped) } else { None },
         context: state.context,
         killed_for_memory: state.killed_for_memory,
+        unrouted: routes::attempts_before(reaped.exit),
     });
     run.entrance.close();
     run.changed.notify_waiters();

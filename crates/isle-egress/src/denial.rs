@@ -35,6 +35,8 @@ pub enum Reason {
     TooMany,
     /// The name is that of a sandbox, and none this one may reach.
     NotPeer,
+    /// An address was dialed, and not a name.
+    NoRoute,
 }
 
 impl Reason {
@@ -56,6 +58,7 @@ impl Reason {
             Self::Revoked => "grant_ended",
             Self::TooMany => "too_many_connections",
             Self::NotPeer => "not_a_peer",
+            Self::NoRoute => "no_route",
         }
     }
 }
@@ -91,9 +94,16 @@ impl Denial {
             | Reason::WrongHostHeader
             | Reason::RequestNotGranted
             | Reason::TooMany
-            | Reason::NotPeer => None,
+            | Reason::NotPeer
+            | Reason::NoRoute => None,
         };
         Self { target, reason, rule: None, detail: None, wanted }
+    }
+
+    /// An address was dialed; which one the kernel of the sandbox does not tell.
+    #[must_use]
+    pub fn no_route() -> Self {
+        Self::new("an address", Reason::NoRoute)
     }
 
     pub(crate) fn of(target: &Target, reason: Reason) -> Self {
@@ -139,6 +149,7 @@ impl Denial {
             Reason::Revoked => format!("ask for a grant of {target} again"),
             Reason::TooMany => "close connections that are no longer needed".into(),
             Reason::NotPeer => "the operator lets sandboxes of one family reach each other, with `peer_ports` of their spawn policy".into(),
+            Reason::NoRoute => "connect to a granted name instead; `network_hosts` gives an address a name".into(),
         }
     }
 
@@ -165,6 +176,7 @@ impl Denial {
             Reason::Revoked => format!("the grant for {target} has ended"),
             Reason::TooMany => format!("no more connections, {target} included: too many are open"),
             Reason::NotPeer => format!("{target} is no sandbox that this one may reach"),
+            Reason::NoRoute => format!("{target} was dialed directly, and a sandbox has no route to any"),
         };
         if let Some(detail) = &self.detail {
             text.push_str(&format!(" ({detail})"));

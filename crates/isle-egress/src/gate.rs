@@ -270,6 +270,12 @@ impl Gate {
         Err(denial)
     }
 
+    /// Writes down that programs of the sandbox dialed addresses directly.
+    pub fn not_routed(&self) {
+        let denial = Denial::no_route();
+        self.note(denial.target.clone(), None, Duration::ZERO, Fate::Denied(denial));
+    }
+
     /// A program of the sandbox connects: `inside` is its stream. Everything is decided here, whatever
     /// was decided when the name was looked up. A denial is told in HTTP to those who speak it; others
     /// find their connection reset when the caller drops it.

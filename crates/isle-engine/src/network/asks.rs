@@ -275,6 +275,7 @@ fn can_be_asked_for(denial: &Denial) -> bool {
         | Reason::Exhausted => true,
         Reason::Malformed
         | Reason::NotPeer
+        | Reason::NoRoute
         | Reason::Unresolvable
         | Reason::NotTls
         | Reason::WrongServerName

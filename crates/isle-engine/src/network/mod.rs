@@ -255,6 +255,17 @@ impl Sandbox {
         let denials = self.network.gate().map(|gate| gate.denials_after(sequence)).unwrap_or_default();
         denials.iter().map(|denial| violation(denial, self)).collect()
     }
+
+    /// Programs of a run dialed addresses so many times; it is in the log from now on, if there is one.
+    pub(crate) fn dialed_addresses(&self, count: u64) -> Option<ViolationShape> {
+        if count == 0 {
+            return None;
+        }
+        if let Some(gate) = self.network.gate() {
+            gate.not_routed();
+        }
+        Some(ViolationShape { count, ..violation(&Denial::no_route(), self) })
+    }
 }
 
 fn violation(denial: &Denial, sandbox: &Sandbox) -> ViolationShape {

@@ -17,22 +17,46 @@ use crate::error::{Code, Error, Result};
 use crate::sandbox::Sandbox;
 use crate::values::GuestPath;
 
-/// Where images keep the authorities they know, all in one file. Some are links to others.
+/// Where systems keep the authorities they know, all in one file. What others are links to comes first:
+/// it has the new one by the time a link is looked at, and the link stays one.
 const BUNDLES: &[&str] = &[
-    "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
     "/etc/ca-certificates/extracted/tls-ca-bundle.pem",
+    "/var/lib/ca-certificates/ca-bundle.pem",
+    USUAL_BUNDLE,
+    "/etc/ssl/certs/ca-bundle.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/pki/tls/cert.pem",
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 ];
+/// Made where there is none.
+const USUAL_BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// None is longer.
 const LONGEST_STORE: u64 = 8 * 1024 * 1024;
-/// Where OpenSSL looks for an authority by its name.
-const BY_NAME: &str = "/etc/ssl/certs";
-/// The same for Java, which has a format of its own.
-const JAVA_STORES: &[&str] =
-    &["/etc/ssl/certs/java/cacerts", "/etc/pki/ca-trust/extracted/java/cacerts", "/etc/pki/java/cacerts"];
+/// Where OpenSSL looks for an authority by its name. The first is made where it is missing.
+const BY_NAME: &[&str] = &[
+    "/etc/ssl/certs",
+    "/etc/pki/tls/certs",
+    "/etc/pki/ca-trust/extracted/pem/directory-hash",
+    "/var/lib/ca-certificates/openssl",
+    "/var/lib/ca-certificates/pem",
+];
+/// Where systems with p11-kit keep authorities of the machine's own: GnuTLS asks that there, and the
+/// system's tools keep what is there when they write the stores anew.
+const ANCHORS: &[&str] = &[
+    "/etc/pki/ca-trust/source/anchors",
+    "/etc/ca-certificates/trust-source/anchors",
+    "/etc/pki/trust/anchors",
+];
+/// All of them for Java, which has a format of its own; what others are links to comes first.
+const JAVA_STORES: &[&str] = &[
+    "/etc/pki/ca-trust/extracted/java/cacerts",
+    "/etc/ca-certificates/extracted/java-cacerts.jks",
+    "/var/lib/ca-certificates/java-cacerts",
+    "/etc/ssl/certs/java/cacerts",
+    "/etc/pki/java/cacerts",
+];
 
 /// Files that are the sandbox's own, so that no change of the system's takes the authority out of them:
 /// the one authority, and all of them.
@@ -137,46 +161,73 @@ impl Inner {
 /// Gives what they are told.
 async fn place(agent: &AgentClient, authority: &Authority) -> Result<Variables> {
     let own = authority.pem();
-    let mut bundles: Vec<(&str, String)> = Vec::new();
-    for (path, contents) in read_existing(agent, BUNDLES).await? {
-        bundles.push((path, with(String::from_utf8_lossy(&contents).into_owned(), &own)));
+    let mut whole = None;
+    for &path in BUNDLES {
+        let Some(known) = read_existing(agent, path).await? else { continue };
+        let known = String::from_utf8_lossy(&known).into_owned();
+        let more = with(known.clone(), &own);
+        if more != known {
+            put(agent, path, more.clone()).await;
+        }
+        whole.get_or_insert(more);
     }
-    if bundles.is_empty() {
-        bundles.push((BUNDLES[0], own.clone()));
+    if whole.is_none() {
+        put(agent, USUAL_BUNDLE, own.clone()).await;
     }
-    let whole = bundles[0].1.clone();
+    let whole = whole.unwrap_or_else(|| own.clone());
     let files = vec![file(OWN_BUNDLE, whole.clone())?, file(OWN, own.clone())?];
     agent.write_files(GuestUser::Root, files).await?;
-
+    let (usual, others) = BY_NAME.split_at(1);
+    let by_name = others.iter().map(|directory| (*directory, authority.file_name()));
+    let anchors = ANCHORS.iter().map(|directory| (*directory, "isle.crt".to_owned()));
+    let mut directories: Vec<String> =
+        usual.iter().map(|usual| format!("{usual}/{}", authority.file_name())).collect();
+    for (directory, name) in by_name.chain(anchors) {
+        if agent.stat(&directory.parse()?, GuestUser::Root).await.is_ok() {
+            directories.push(format!("{directory}/{name}"));
+        }
+    }
+    for path in directories {
+        put(agent, &path, own.clone()).await;
+    }
     let mut variables = variables();
-    let mut system: Vec<(String, Bytes)> =
-        bundles.into_iter().map(|(path, text)| (path.to_owned(), text.into())).collect();
-    system.push((format!("{BY_NAME}/{}", authority.file_name()), own.clone().into()));
-    let java_stores = read_existing(agent, JAVA_STORES).await?;
-    if java_stores.is_empty() && agent.which(&["java"]).await?.is_some() {
-        system.push((OWN_JAVA_STORE.to_owned(), java_store(&whole).into()));
+    if !place_for_java(agent, &own, &whole).await? && agent.which(&["java"]).await?.is_some() {
+        put(agent, OWN_JAVA_STORE, java_store(&whole)).await;
         let option = format!("-Djavax.net.ssl.trustStore={OWN_JAVA_STORE}");
         variables.push(("JAVA_TOOL_OPTIONS".to_owned(), option));
-    }
-    for (path, contents) in java_stores {
-        let store = java_store_with(&contents, &own).unwrap_or_else(|| java_store(&whole));
-        system.push((path.to_owned(), store.into()));
-    }
-    for (path, contents) in system {
-        // Where root of the sandbox has put something else, it stays; programs then still have what the
-        // variables say.
-        if let Err(error) = put(agent, &path, contents).await {
-            tracing::debug!(path, error = error.message, "a store of the image stays as it is");
-        }
     }
     Ok(variables)
 }
 
+/// Puts the authority into the stores of Java; says whether there are any.
+async fn place_for_java(agent: &AgentClient, own: &str, whole: &str) -> Result<bool> {
+    let mut any = false;
+    for &path in JAVA_STORES {
+        let Some(known) = read_existing(agent, path).await? else { continue };
+        any = true;
+        let store = java_store_with(&known, own).unwrap_or_else(|| java_store(whole));
+        if store != known {
+            put(agent, path, store).await;
+        }
+    }
+    Ok(any)
+}
+
 /// Puts a file in the place of one of the image's, at once. Nobody inside may write to that one, but its
-/// directory is the sandbox's own.
-async fn put(agent: &AgentClient, path: &str, contents: Bytes) -> Result<()> {
-    agent.write_files(GuestUser::Root, vec![file(MOVING, contents)?]).await?;
-    agent.relocate(&MOVING.parse()?, &path.parse()?, GuestUser::Root, true).await
+/// directory is the sandbox's own. Where root of the sandbox has put something else, it stays; programs
+/// then still have what the variables say.
+async fn put(agent: &AgentClient, path: &str, contents: impl Into<Bytes>) {
+    let moved = async {
+        agent.write_files(GuestUser::Root, vec![file(MOVING, contents)?]).await?;
+        agent.relocate(&MOVING.parse()?, &path.parse()?, GuestUser::Root, true).await
+    };
+    if let Err(error) = moved.await {
+        if let Ok(moving) = MOVING.parse() {
+            // It may never have come that far.
+            agent.remove(&moving, GuestUser::Root, false).await.ok();
+        }
+        tracing::debug!(path, error = error.message, "a store of the image stays as it is");
+    }
 }
 
 /// A bundle with the authority behind those that are in it.
@@ -194,17 +245,13 @@ fn file(path: &str, contents: impl Into<Bytes>) -> Result<FileToWrite> {
     Ok(FileToWrite::whole(path.parse()?, Some(0o644), false, contents.into()))
 }
 
-/// What is in those of some files that are there.
-async fn read_existing(agent: &AgentClient, paths: &[&'static str]) -> Result<Vec<(&'static str, Vec<u8>)>> {
-    let mut found = Vec::new();
-    for &path in paths {
-        let guest: GuestPath = path.parse()?;
-        let Ok((stat, body)) = agent.read_file(&guest, GuestUser::Root, 0, None).await else { continue };
-        if stat.size > LONGEST_STORE {
-            continue;
-        }
-        let parts: Vec<Bytes> = body.try_collect().await?;
-        found.push((path, parts.concat()));
+/// What is in a store, if it is there.
+async fn read_existing(agent: &AgentClient, path: &str) -> Result<Option<Vec<u8>>> {
+    let guest: GuestPath = path.parse()?;
+    let Ok((stat, body)) = agent.read_file(&guest, GuestUser::Root, 0, None).await else { return Ok(None) };
+    if stat.size > LONGEST_STORE {
+        return Ok(None);
     }
-    Ok(found)
+    let parts: Vec<Bytes> = body.try_collect().await?;
+    Ok(Some(parts.concat()))
 }

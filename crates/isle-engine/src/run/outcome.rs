@@ -108,6 +108,7 @@ fn ended_finish(run: &Run, ended: &Ended, happenings: Happenings) -> Finish {
             .iter()
             .map(violation)
             .chain(run.sandbox.denials_after(run.network_from))
+            .chain(run.sandbox.dialed_addresses(ended.unrouted))
             .collect(),
         limits_hit,
         note: (!notes.is_empty()).then(|| notes.join("; ")),

@@ -319,6 +319,7 @@ impl Place {
                 exceeded: None,
                 context: None,
                 killed_for_memory: 0,
+                unrouted: 0,
             };
             *run.ended.lock().unwrap() = Some(ended.clone());
             run.say(Frame::message(&ExecEvent::Ended(Box::new(ended))));

@@ -19,14 +19,26 @@ const STORES: &[&str] = &[
     "etc/ssl",
     "etc/ssl/certs",
     "etc/ssl/certs/java",
+    "etc/ca-certificates",
+    "etc/ca-certificates/extracted",
+    "etc/ca-certificates/trust-source",
+    "etc/ca-certificates/trust-source/anchors",
+    "etc/var-ca-certificates",
+    "etc/var-ca-certificates/openssl",
+    "etc/var-ca-certificates/pem",
     "etc/pki",
     "etc/pki/ca-trust",
     "etc/pki/ca-trust/extracted",
     "etc/pki/ca-trust/extracted/java",
     "etc/pki/ca-trust/extracted/pem",
+    "etc/pki/ca-trust/extracted/pem/directory-hash",
+    "etc/pki/ca-trust/source",
+    "etc/pki/ca-trust/source/anchors",
     "etc/pki/java",
     "etc/pki/tls",
     "etc/pki/tls/certs",
+    "etc/pki/trust",
+    "etc/pki/trust/anchors",
 ];
 
 /// Where caches are shown that outlive the writable layer.
@@ -38,7 +50,7 @@ const NODE_CACHE_LINK: (&str, &str) = ("home/sandbox/.npm", ".cache/npm");
 /// What the template has, as far as a layer is made after it. Read once.
 #[derive(Debug)]
 pub(super) struct Outline {
-    /// Directories of its root and of `var`, parents first.
+    /// Directories of its root, of `var` and below, parents first.
     directories: Vec<PathBuf>,
     /// Links there, and where they point to.
     links: Vec<(PathBuf, PathBuf)>,
@@ -54,7 +66,7 @@ impl Outline {
             |name: &&str| fs::symlink_metadata(template.join(name)).is_ok_and(|meta| meta.is_dir());
         let stores = STORES.iter().copied().filter(is_there).collect();
         let (mut directories, mut links) = (Vec::new(), Vec::new());
-        for place in ["", "var"] {
+        for place in ["", "var", "var/lib"] {
             for entry in fs::read_dir(template.join(place)).into_iter().flatten().flatten() {
                 let name = Path::new(place).join(entry.file_name());
                 match fs::read_link(entry.path()) {
@@ -173,6 +185,7 @@ fn populate(layer: &Path, own_workspace: bool, stores: &[&str]) -> io::Result<()
     make("run", 0o755, 0)?;
     make("tmp", 0o1777, 0)?;
     make("var", 0o755, 0)?;
+    make("var/lib", 0o755, 0)?;
     make("var/tmp", 0o1777, 0)?;
     make("workspace", 0o755, if own_workspace { SANDBOX_ID } else { 0 })?;
     if !own_workspace {

@@ -107,6 +107,7 @@ fn rules(directories: &Directories, audience: Audience) -> io::Result<Ruleset> {
     for name in template::from_host(Path::new("/etc")).into_iter().chain(looked_up) {
         allow_existing(&mut rules, &c_string(format!("/etc/{name}"))?)?;
     }
+    allow_existing(&mut rules, &c_string(format!("/{}", template::BEYOND_ETC))?)?;
     for path in DEVICES {
         rules.allow_file(path, device)?;
     }

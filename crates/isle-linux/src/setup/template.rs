@@ -15,11 +15,13 @@ const FROM_HOST: &[&str] = &[
     "bash.bashrc",
     "ca-certificates",
     "ca-certificates.conf",
+    "crypto-policies",
     "debian_version",
     "default/locale",
     "ethertypes",
     "fonts",
     "gai.conf",
+    "gnutls",
     "host.conf",
     "inputrc",
     "ld.so.cache",
@@ -37,8 +39,12 @@ const FROM_HOST: &[&str] = &[
     "os-release",
     "perl",
     "pki/ca-trust/extracted",
+    "pki/ca-trust/source",
     "pki/java",
+    "pki/tls/cert.pem",
     "pki/tls/certs",
+    "pki/tls/openssl.cnf",
+    "pki/trust",
     "profile",
     "profile.d",
     "protocols",
@@ -47,6 +53,8 @@ const FROM_HOST: &[&str] = &[
     "services",
     "shells",
     "skel",
+    "ssl/ca-bundle.pem",
+    "ssl/cert.pem",
     "ssl/certs",
     "ssl/openssl.cnf",
     "terminfo",
@@ -58,6 +66,11 @@ const FROM_HOST: &[&str] = &[
 
 /// The same for those that have a version in their names, which begin so.
 const VERSIONED: &[&str] = &["java-", "python3"];
+
+/// Where links of `/etc` lead on openSUSE: the authorities it knows. Inside they are with everything else
+/// that is copied, and a link is in their place.
+pub(super) const BEYOND_ETC: &str = "var/lib/ca-certificates";
+const WITHIN_ETC: &str = "var-ca-certificates";
 
 /// Names of what is shown of the directory `etc` of the host.
 pub(super) fn from_host(etc: &Path) -> Vec<String> {
@@ -146,9 +159,8 @@ pub fn build(host: &Path, target: &Path) -> io::Result<()> {
             Ok(_) | Err(_) => {}
         }
     }
-    let etc = target.join("etc");
     for name in from_host(&host.join("etc")) {
-        let (source, destination) = (host.join("etc").join(&name), etc.join(&name));
+        let (source, destination) = (host.join("etc").join(&name), target.join("etc").join(&name));
         if fs::symlink_metadata(&source).is_err() {
             continue;
         }
@@ -157,6 +169,11 @@ pub fn build(host: &Path, target: &Path) -> io::Result<()> {
         }
         copy_readable(&source, &destination, 4)?;
     }
+    if fs::symlink_metadata(host.join(BEYOND_ETC)).is_ok() {
+        copy_readable(&host.join(BEYOND_ETC), &target.join("etc").join(WITHIN_ETC), 4)?;
+        symlink(format!("/etc/{WITHIN_ETC}"), target.join(BEYOND_ETC))?;
+    }
+    let etc = target.join("etc");
     symlink("/proc/mounts", etc.join("mtab"))?;
     OWN_ETC.iter().try_for_each(|(name, content)| fs::write(etc.join(name), content))
 }
@@ -181,4 +198,92 @@ fn copy_readable(source: &Path, destination: &Path, depth: u32) -> io::Result<()
         fs::set_permissions(destination, fs::Permissions::from_mode(meta.mode() & 0o755))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+
+    use super::*;
+
+    /// Lays a system out as a line of the table says.
+    fn lay_out(host: &Path, line: &str) {
+        let below = |path: &str| host.join(path.trim_start_matches('/'));
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let above = |path: &Path| fs::create_dir_all(path.parent().unwrap()).unwrap();
+        match words[..] {
+            ["bundle" | "java", path] => {
+                above(&below(path));
+                fs::write(below(path), "authorities").unwrap();
+            }
+            ["names" | "anchors", path] => {
+                fs::create_dir_all(below(path)).unwrap();
+                fs::write(below(path).join("one"), "authorities").unwrap();
+            }
+            ["link", path, to] => {
+                above(&below(path));
+                symlink(to, below(path)).unwrap();
+            }
+            ["openssl", ..] => {}
+            _ => panic!("{line}"),
+        }
+    }
+
+    /// What somebody reads there whose root is `root`.
+    fn read_in(root: &Path, path: &str) -> io::Result<String> {
+        let root = rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+        let file = openat2(&root, path, OFlags::RDONLY, Mode::empty(), ResolveFlags::IN_ROOT)?;
+        let mut text = String::new();
+        fs::File::from(file).read_to_string(&mut text)?;
+        Ok(text)
+    }
+
+    #[test]
+    fn the_authorities_of_every_system_are_seen_where_its_programs_look() {
+        let table = include_str!("../../../../tests/stores/layouts.txt");
+        let mut seen = 0;
+        for system in table.split("\n[").skip(1) {
+            let (name, lines) = system.split_once(']').unwrap();
+            if name == "nixos" {
+                // Its programs are not where image `host` shows any.
+                continue;
+            }
+            let (host, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+            fs::create_dir(host.path().join("usr")).unwrap();
+            let lines: Vec<&str> = lines.lines().filter(|line| !line.is_empty()).collect();
+            lines.iter().for_each(|line| lay_out(host.path(), line));
+            build(host.path(), target.path()).unwrap();
+            for line in lines {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                let found = match words[..] {
+                    ["names" | "anchors", path] => read_in(target.path(), &format!("{path}/one")),
+                    ["link", path, _]
+                        if host.path().join(&path[1..]).is_dir() || path == "/etc/ssl/certs" =>
+                    {
+                        read_in(target.path(), &format!("{path}/one"))
+                    }
+                    ["bundle" | "java" | "link", path, ..] => read_in(target.path(), path),
+                    _ => continue,
+                };
+                assert_eq!(found.ok().as_deref(), Some("authorities"), "{name}: {line}");
+                seen += 1;
+            }
+        }
+        assert!(seen > 30, "{seen}");
+    }
+
+    #[test]
+    fn what_only_some_may_read_is_not_shown() {
+        let (host, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        lay_out(host.path(), "bundle /etc/ssl/certs/private.pem");
+        lay_out(host.path(), "bundle /etc/ssl/private/key.pem");
+        let closed = fs::Permissions::from_mode(0o640);
+        fs::set_permissions(host.path().join("etc/ssl/certs/private.pem"), closed).unwrap();
+        build(host.path(), target.path()).unwrap();
+        assert!(target.path().join("etc/ssl/certs").exists());
+        assert!(!target.path().join("etc/ssl/certs/private.pem").exists());
+        assert!(!target.path().join("etc/ssl/private").exists());
+    }
 }

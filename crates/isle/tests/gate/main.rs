@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
+mod addresses;
 mod asking;
 mod bulk;
 mod clients;
@@ -15,7 +16,9 @@ mod floods;
 mod harness;
 mod hosts;
 mod opened;
+mod postgres;
 mod rebinding;
 mod servers;
+mod stores;
 mod vault;
 mod words;
