@@ -10,7 +10,7 @@ use crate::harness::TestDaemon;
 use crate::servers::{allow, has, start};
 
 /// The places every layout replaces.
-const CLEAR: &str = "rm -rf /etc/ssl /etc/pki /var/lib/ca-certificates /etc/ca-certificates/extracted /etc/ca-certificates/trust-source /nix\n";
+const CLEAR: &str = "rm -rf /etc/ssl /etc/pki /var/lib/ca-certificates /etc/ca-certificates/extracted /etc/ca-certificates/trust-source /etc/static\n";
 
 /// One system of the table: its name and its lines, as words.
 type System = (&'static str, Vec<Vec<&'static str>>);
