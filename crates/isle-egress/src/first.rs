@@ -17,6 +17,9 @@ use crate::{http, tls};
 /// How long a program may take to say its first words where they are checked.
 const FIRST_WORDS: Duration = Duration::from_secs(20);
 
+/// How long one that is denied in any case is listened to, to be told in words it understands.
+const GREETING: Duration = Duration::from_millis(300);
+
 /// A connection whose first words are not what was granted.
 pub(crate) struct Refused {
     pub(crate) denial: Denial,
@@ -46,6 +49,13 @@ pub(crate) struct Asked {
     pub(crate) path: String,
     /// How long its head is.
     pub(crate) head: usize,
+}
+
+/// Whether a program speaks HTTP, by the first thing it says.
+pub(crate) async fn speaks_http<S: AsyncRead + Unpin>(inside: &mut S) -> bool {
+    let mut heard = [0; 64];
+    let read = tokio::time::timeout(GREETING, inside.read(&mut heard)).await;
+    matches!(read, Ok(Ok(count)) if looks_like_request(&heard[..count]))
 }
 
 /// Hears the first words of a program, where the grant says what they have to be; returns what goes

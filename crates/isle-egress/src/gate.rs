@@ -16,7 +16,7 @@ use crate::ask::{Asker, permit};
 use crate::authority::{Authority, AuthorityError};
 use crate::denial::{Denial, Reason};
 use crate::dial::{Dialed, Undialed, dial};
-use crate::first::{Asked, First, Refused, check_first_words};
+use crate::first::{Asked, First, Refused, check_first_words, speaks_http};
 use crate::grant::{Grant, GrantId, Protocol};
 use crate::host::{Host, HostError, Name, Target};
 use crate::inside::Inside;
@@ -315,7 +315,12 @@ impl Gate {
     ) -> Ended {
         let (granted, tally, _seat) = match self.admit(target) {
             Ok(admitted) => admitted,
-            Err(denial) => return Outcome::Denied(denial).into(),
+            Err(denial) => {
+                // Nobody is listened to where too many speak.
+                let in_http = denial.reason != Reason::TooMany && speaks_http(inside).await;
+                let last_word = in_http.then(|| denial.http_response());
+                return Ended { outcome: Outcome::Denied(denial), last_word };
+            }
         };
         *used = Some(granted.id);
         let addresses = Dialed::new(&self.state, target.port);

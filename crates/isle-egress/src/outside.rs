@@ -147,6 +147,12 @@ fn certificate_problem(problem: &rustls::CertificateError) -> String {
         }
         CertificateError::BadSignature => "its signature does not hold".into(),
         CertificateError::Revoked => "it was revoked".into(),
+        // Of what has no name of its own, this is what people meet: a server that signed for itself.
+        other if other.to_string().contains("CaUsedAsEndEntity") => {
+            "it is that of an authority, as one that signs itself is, and none of a server; \
+             have an authority sign one for the server"
+                .into()
+        }
         other => other.to_string(),
     }
 }

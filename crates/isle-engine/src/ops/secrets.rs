@@ -42,6 +42,15 @@ impl From<SecretFacts> for SecretShape {
     }
 }
 
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct SetOutput {
+    #[serde(flatten)]
+    secret: SecretShape,
+    /// What to know about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
+}
+
 pub(super) struct SecretSet;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -58,7 +67,7 @@ pub(super) struct SetInput {
 
 impl Operation for SecretSet {
     type Input = SetInput;
-    type Output = SecretShape;
+    type Output = SetOutput;
     const NAME: &'static str = "secret_set";
     const TITLE: &'static str = "Set a secret";
     const DESCRIPTION: &'static str = "Set a secret of the namespace, or give it another value, which holds at once. The value is sealed and never told again.";
@@ -66,7 +75,7 @@ impl Operation for SecretSet {
     const TOOLSET: Toolset = Toolset::None;
     const EFFECT: Effect = Effect::Changes;
 
-    async fn call(engine: Engine, context: CallContext, input: SetInput) -> Result<SecretShape> {
+    async fn call(engine: Engine, context: CallContext, input: SetInput) -> Result<SetOutput> {
         let hosts = input.hosts.map(|hosts| hosts.iter().map(|host| host.parse()).collect::<Result<_>>());
         if input.expires.is_some_and(|span| span.0.is_zero()) {
             return Err(Error::new(Code::InvalidDuration, "expires is 0, so it would never be used")
@@ -76,7 +85,7 @@ impl Operation for SecretSet {
             .inner
             .set_secret(&context, &input.name, &input.value, hosts.transpose()?, input.expires)
             .await?;
-        Ok(facts.into())
+        Ok(SetOutput { secret: facts.into(), note: input.value.advice() })
     }
 }
 

@@ -80,6 +80,15 @@ impl SecretText {
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
+
+    /// What whoever sets it should know: a short one is part of too much to be masked.
+    pub(crate) fn advice(&self) -> Option<String> {
+        (self.0.len() < SHORTEST_EXPOSED).then(|| {
+            format!(
+                "the value is shorter than {SHORTEST_EXPOSED} bytes: it could not be masked, so it is never put into a sandbox; its placeholder can be used"
+            )
+        })
+    }
 }
 
 impl fmt::Debug for SecretText {

@@ -70,6 +70,9 @@ async fn set(context: &Context, arguments: SecretSetArguments) -> Result<ExitCod
         input["expires"] = json!(expires);
     }
     let answer = context.client().await?.call("secret_set", input).await?;
+    if let Some(note) = answer["note"].as_str() {
+        say(&format!("isle: {}", escaped(note)));
+    }
     show(context.form, &answer, |answer| {
         let hosts = joined(answer, "hosts");
         let goes = if hosts.is_empty() { "no host yet".to_owned() } else { hosts };

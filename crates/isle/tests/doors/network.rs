@@ -278,6 +278,14 @@ fn limits_of_a_grant_hold() {
     let count: u64 = run["stdout"].as_str().unwrap().trim().parse().unwrap();
     assert!(count < 4096, "{run}");
     assert!(run["violations"][0]["remedy"].as_str().unwrap().contains("bytes_used_up"), "{run}");
+    // Who speaks HTTP is told in HTTP, also when nothing was left from the beginning.
+    let web = Server::http().port;
+    let limited = json!({ "hosts": [format!("web.test:{web}/http")], "total": "64" });
+    daemon.post("/v1/sandboxes/box/grants", limited);
+    allow(&daemon, "box", &[format!("127.0.0.1:{web}")]);
+    daemon.exec("box", json!({ "command": curl(web) }));
+    let told = daemon.shell("box", &format!("{} -w ' %{{http_code}}'", curl(web)));
+    assert!(told.contains("used up") && told.ends_with(" 403"), "{told}");
     daemon.post(
         "/v1/sandboxes/box/grants",
         json!({ "hosts": [format!("other.test:{port}")], "lifetime": "1s" }),

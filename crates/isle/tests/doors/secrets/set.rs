@@ -93,7 +93,11 @@ fn bad_secrets_are_refused_and_change_nothing() {
     assert!(!daemon.home().state_dir().join("vault.key").exists(), "nothing needed a key");
     let output = with_input(daemon.isle(&["secret", "set", "A"]), "");
     assert!(!output.status.success());
-    daemon.post("/v1/secrets", json!({"name": "SHORT", "value": "1234567", "hosts": ["api.test"]}));
+    let short =
+        daemon.post("/v1/secrets", json!({"name": "SHORT", "value": "1234567", "hosts": ["api.test"]}));
+    assert!(short["note"].as_str().unwrap().contains("shorter than 8 bytes"), "{short}");
+    let short = with_input(daemon.isle(&["secret", "set", "SHORT"]), "1234567");
+    assert!(String::from_utf8_lossy(&short.stderr).contains("shorter than 8 bytes"), "{short:?}");
     daemon.post("/v1/secrets", json!({"name": "NOWHERE", "value": value("nowhere")}));
     daemon.post("/v1/secrets", json!({"name": "LINES", "value": "one\ntwo\nthree", "hosts": ["api.test"]}));
     daemon.post(
