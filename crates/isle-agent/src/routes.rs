@@ -1,9 +1,10 @@
 //! Attempts to reach an address directly. A sandbox has a route to none, so its kernel refuses them at once
 //! and counts them; whose address it was is not counted.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
 
 use isle_wire::Exit;
 
@@ -18,9 +19,14 @@ struct Counters {
     told: u64,
 }
 
+/// How long after a run that ended well it is caught up on: commands that follow each other closely are not
+/// slowed down for it. One that fails within this time may be told of an attempt of the one before it.
+const CALM: Duration = Duration::from_millis(100);
+
 thread_local! {
     // The agent has one thread, and one network.
     static COUNTERS: RefCell<Option<Counters>> = const { RefCell::new(None) };
+    static CATCHING_UP: Cell<bool> = const { Cell::new(false) };
 }
 
 /// How many attempts there were until a run ended so, which no run was told of. Looked at when it did not
@@ -33,10 +39,13 @@ pub(crate) fn attempts_before(exit: Exit) -> u64 {
     if exit != Exit::Code(0) {
         return look();
     }
-    tokio::task::spawn_local(async {
-        tokio::task::yield_now().await;
-        look();
-    });
+    if !CATCHING_UP.replace(true) {
+        tokio::task::spawn_local(async {
+            tokio::time::sleep(CALM).await;
+            CATCHING_UP.set(false);
+            look();
+        });
+    }
     0
 }
 
