@@ -204,7 +204,7 @@ fn an_approval_for_once_lets_one_connection_through() {
     daemon.succeeds(&["revoke", "box", &name]);
     let mut events = Events::open(&daemon.socket(), "GET /v1/events?kind=network_requested", &[], "");
     // The name was known; what is denied now is the connection, and its port is known too.
-    let fetch = format!("curl -sS -m 100 --resolve {name}:{} http://{name}/once", address.trim());
+    let fetch = format!("curl -sSf -m 100 --resolve {name}:{} http://{name}/once", address.trim());
     let start = || daemon.exec("box", json!({ "command": fetch, "wait": "0s" }));
     let run = start();
     let event = events.next().unwrap();
