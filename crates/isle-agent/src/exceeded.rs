@@ -13,7 +13,7 @@ pub(crate) fn exceeded(limits: &RunLimits, reaped: &Reaped) -> Option<Exceeded> 
     };
     if let Some(seconds) = limits.cpu_seconds {
         // Whoever survives the first signal is killed a second later.
-        let used_up = reaped.cpu_us >= seconds.saturating_mul(1_000_000);
+        let used_up = reaped.spent.cpu_us >= seconds.saturating_mul(1_000_000);
         if ended_by(libc::SIGXCPU) || (used_up && ended_by(libc::SIGKILL)) {
             return Some(Exceeded::CpuSeconds(seconds));
         }
@@ -24,10 +24,11 @@ pub(crate) fn exceeded(limits: &RunLimits, reaped: &Reaped) -> Option<Exceeded> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spent::Spent;
 
     fn ended(exit: Exit, cpu_us: u64) -> Option<Exceeded> {
         let limits = RunLimits { cpu_seconds: Some(2), file_size: Some(9), ..RunLimits::default() };
-        exceeded(&limits, &Reaped { exit, cpu_us, peak_rss_kib: 0 })
+        exceeded(&limits, &Reaped { exit, spent: Spent { cpu_us, ..Spent::NOTHING } })
     }
 
     #[test]
@@ -40,7 +41,7 @@ mod tests {
         assert_eq!(ended(Exit::Signal(libc::SIGXFSZ), 0), Some(Exceeded::FileSize(9)));
         assert_eq!(ended(Exit::Code(0), 9_000_000), None);
         let none = RunLimits::default();
-        let reaped = Reaped { exit: Exit::Signal(libc::SIGXCPU), cpu_us: 0, peak_rss_kib: 0 };
+        let reaped = Reaped { exit: Exit::Signal(libc::SIGXCPU), spent: Spent::NOTHING };
         assert_eq!(exceeded(&none, &reaped), None);
     }
 }

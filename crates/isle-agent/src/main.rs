@@ -26,6 +26,7 @@ mod run;
 mod runs;
 mod serve;
 mod spawn;
+mod spent;
 mod steps;
 mod supervise;
 mod tree;

@@ -11,6 +11,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::runs::Reaped;
 use crate::serve::{self, Shared};
+use crate::spent::Spent;
 use crate::watched::watch;
 use crate::{place, tree};
 
@@ -95,12 +96,5 @@ pub(crate) fn exit_of(status: i32) -> Exit {
 }
 
 pub(crate) fn reaped(status: i32, usage: &libc::rusage) -> Reaped {
-    let micros = |time: libc::timeval| {
-        u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(time.tv_usec).unwrap_or(0)
-    };
-    Reaped {
-        exit: exit_of(status),
-        cpu_us: micros(usage.ru_utime) + micros(usage.ru_stime),
-        peak_rss_kib: u64::try_from(usage.ru_maxrss).unwrap_or(0),
-    }
+    Reaped { exit: exit_of(status), spent: Spent::of_ended(usage) }
 }

@@ -448,6 +448,7 @@ async fn within<T>(deadline: Deadline, work: impl Future<Output = T>) -> Option<
 pub(crate) fn finish(run: &Run, leftovers: u32) {
     let mut state = run.state.borrow_mut();
     let Some(reaped) = state.exit else { return };
+    let spent = reaped.spent.and(state.others);
     let violations = state
         .refused
         .iter()
@@ -457,8 +458,8 @@ pub(crate) fn finish(run: &Run, leftovers: u32) {
         exit: reaped.exit,
         timed_out: state.killed == Some(true),
         wall_us: u64::try_from(run.started.elapsed().as_micros()).unwrap_or(u64::MAX),
-        cpu_us: reaped.cpu_us,
-        peak_rss_kib: reaped.peak_rss_kib,
+        cpu_us: spent.cpu_us,
+        peak_rss_kib: spent.peak_rss_kib,
         stdout_bytes: state.stdout.total(),
         stderr_bytes: state.stderr.total(),
         leftovers,
@@ -469,6 +470,7 @@ pub(crate) fn finish(run: &Run, leftovers: u32) {
         context: state.context,
         killed_for_memory: state.killed_for_memory,
         unrouted: routes::attempts_before(reaped.exit),
+        transferred: spent.transferred,
     });
     run.entrance.close();
     run.changed.notify_waiters();

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 
 use crate::entrance::Entrance;
 use crate::output::{Fresh, Retained};
+use crate::spent::Spent;
 use crate::tree::{Tag, Tree};
 
 /// One run.
@@ -60,6 +61,8 @@ pub(crate) struct RunState {
     pub(crate) refused: BTreeMap<i32, u64>,
     /// How many of its processes the agent killed at the memory limit.
     pub(crate) killed_for_memory: u32,
+    /// What those of its processes took that its first one did not wait for.
+    pub(crate) others: Spent,
     /// Why it could not be started; set together with `ended`.
     pub(crate) failed: Option<Failure>,
     /// What an interpreter gave back beside output.
@@ -78,8 +81,7 @@ pub(crate) struct RunState {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reaped {
     pub(crate) exit: Exit,
-    pub(crate) cpu_us: u64,
-    pub(crate) peak_rss_kib: u64,
+    pub(crate) spent: Spent,
 }
 
 impl RunState {
@@ -96,6 +98,7 @@ impl RunState {
             killed: None,
             refused: BTreeMap::new(),
             killed_for_memory: 0,
+            others: Spent::NOTHING,
             failed: None,
             report: None,
             context: None,

@@ -18,6 +18,7 @@ use crate::run::{Output, Whose, drain, expired, finish, follow, keep, register};
 use crate::runs::{Reaped, Run, RunKind, RunState};
 use crate::serve::{Cell, Shared};
 use crate::spawn;
+use crate::spent::Spent;
 use crate::tree::{self, Lodging, Tree};
 
 /// What a shell answers for a program it cannot find, or cannot execute.
@@ -55,7 +56,7 @@ pub(crate) async fn run(stream: Stream, agent: Shared, request: StepsRequest) ->
 async fn perform(agent: Shared, run: Rc<Run>, request: StepsRequest) {
     let limit = request.exec.timeout_ms.map(Duration::from_millis);
     let deadline = limit.map(|limit| Deadline::now() + limit);
-    let mut spent = Reaped { exit: Exit::Code(0), cpu_us: 0, peak_rss_kib: 0 };
+    let mut whole = Reaped { exit: Exit::Code(0), spent: Spent::NOTHING };
     let mut leftovers = 0;
     for (number, step) in request.steps.iter().enumerate() {
         if run.state.borrow().killed.is_some() {
@@ -67,8 +68,7 @@ async fn perform(agent: Shared, run: Rc<Run>, request: StepsRequest) {
         let outcome = one(&agent, &run, &request.exec, number, step, deadline).await;
         let (exit, failure) = match outcome {
             Ok((reaped, left)) => {
-                spent.cpu_us = spent.cpu_us.saturating_add(reaped.cpu_us);
-                spent.peak_rss_kib = spent.peak_rss_kib.max(reaped.peak_rss_kib);
+                whole.spent = whole.spent.and(reaped.spent);
                 leftovers += left;
                 (reaped.exit, None)
             }
@@ -91,17 +91,17 @@ async fn perform(agent: Shared, run: Rc<Run>, request: StepsRequest) {
         run.changed.notify_waiters();
         let failed = exit != Exit::Code(0) && (killed || !step.may_fail);
         // The first failure is the run's.
-        if failed && spent.exit == Exit::Code(0) {
-            spent.exit = exit;
+        if failed && whole.exit == Exit::Code(0) {
+            whole.exit = exit;
         }
         if failed && !request.continue_on_error {
             break;
         }
     }
-    if run.state.borrow().killed.is_some() && spent.exit == Exit::Code(0) {
-        spent.exit = Exit::Signal(libc::SIGKILL);
+    if run.state.borrow().killed.is_some() && whole.exit == Exit::Code(0) {
+        whole.exit = Exit::Signal(libc::SIGKILL);
     }
-    run.state.borrow_mut().exit = Some(spent);
+    run.state.borrow_mut().exit = Some(whole);
     finish(&run, leftovers);
 }
 
@@ -184,5 +184,6 @@ async fn see_out(
     let leftovers = tree::end_leftovers(agent, process).await;
     drain(run, &mut output).await;
     finish(process, leftovers);
-    (reaped, leftovers)
+    let spent = reaped.spent.and(process.state.borrow().others);
+    (Reaped { spent, ..reaped }, leftovers)
 }

@@ -15,8 +15,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::family::{descendants, has_no_children, own_pid};
-use crate::reap::{exit_of, numbers, reaped, signal_descriptor};
+use crate::reap::{exit_of, numbers, signal_descriptor};
 use crate::runs::Reaped;
+use crate::spent::Spent;
 
 /// From the agent.
 #[derive(Debug, Clone, Copy, Encode, Decode)]
@@ -53,16 +54,17 @@ struct Ending {
     #[n(0)]
     status: i32,
     #[n(1)]
-    cpu_us: u64,
+    spent: Spent,
+    /// What those took that the program did not wait for.
     #[n(2)]
-    peak_rss_kib: u64,
+    others: Spent,
     /// Processes that had outlived the program.
     #[n(3)]
     leftovers: u32,
 }
 
 /// More than any message needs.
-const LARGEST: usize = 128;
+const LARGEST: usize = 256;
 
 /// The agent's handle on a supervisor.
 #[derive(Debug)]
@@ -74,6 +76,7 @@ pub(crate) struct Supervisor {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Farewell {
     pub(crate) reaped: Reaped,
+    pub(crate) others: Spent,
     pub(crate) leftovers: u32,
 }
 
@@ -137,8 +140,8 @@ impl Supervisor {
     /// Its last words, once it has been reaped; `None` when it was killed before it could say them.
     pub(crate) fn farewell(&self) -> Option<Farewell> {
         match receive(&self.socket, RecvFlags::DONTWAIT) {
-            Ok(Report::Ended(Ending { status, cpu_us, peak_rss_kib, leftovers })) => {
-                Some(Farewell { reaped: Reaped { exit: exit_of(status), cpu_us, peak_rss_kib }, leftovers })
+            Ok(Report::Ended(Ending { status, spent, others, leftovers })) => {
+                Some(Farewell { reaped: Reaped { exit: exit_of(status), spent }, others, leftovers })
             }
             Ok(Report::Started | Report::NotStarted(..)) | Err(_) => None,
         }
@@ -239,6 +242,9 @@ fn close_all_but(keep: impl IntoIterator<Item = RawFd>) {
 /// Waits for the program's end, an order or the agent's death; then ends whoever is left.
 fn watch(socket: &OwnedFd, signals: &OwnedFd, reach: Reach, program: i32) -> Ending {
     let mut buffer = [0u8; 1024];
+    // Of orphans that ended before the program did.
+    let mut strays = Spent::NOTHING;
+    let with = |ending: Ending, strays: Spent| Ending { others: ending.others.and(strays), ..ending };
     loop {
         let mut ready = [PollFd::new(socket, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
         if poll(&mut ready, None).is_err() {
@@ -248,19 +254,22 @@ fn watch(socket: &OwnedFd, signals: &OwnedFd, reach: Reach, program: i32) -> End
         if signalled {
             while let Ok(length) = rustix::io::read(signals, &mut buffer) {
                 if numbers(&buffer[..length]).any(|number| number == libc::SIGTERM) {
-                    return end_all(reach, program);
+                    return with(end_all(reach, program), strays);
                 }
             }
             while let Some(ended) = reap_one(libc::WNOHANG) {
                 if ended.pid == program {
-                    let leftovers = end_all(reach, program).leftovers;
-                    return Ending { leftovers, ..ended.ending };
+                    let Ending { others, leftovers, .. } = end_all(reach, program);
+                    return with(Ending { others, leftovers, ..ended.ending }, strays);
                 }
+                strays = strays.and(ended.ending.spent);
             }
         }
         if ordered {
             match receive::<Order>(socket, RecvFlags::DONTWAIT) {
-                Ok(Order::End) => return Ending { leftovers: 0, ..end_all(reach, program) },
+                Ok(Order::End) => {
+                    return with(Ending { leftovers: 0, ..end_all(reach, program) }, strays);
+                }
                 Ok(Order::SignalAll(signal)) => signal_all(reach, signal),
                 Ok(Order::SignalGroup(group, signal)) => {
                     let group = if group > 1 { group } else { program };
@@ -269,7 +278,7 @@ fn watch(socket: &OwnedFd, signals: &OwnedFd, reach: Reach, program: i32) -> End
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // The agent is gone, or talks nonsense.
-                Err(_) => return end_all(reach, program),
+                Err(_) => return with(end_all(reach, program), strays),
             }
         }
     }
@@ -291,22 +300,23 @@ fn reap_one(flags: i32) -> Option<Ended> {
         return None;
     }
     // SAFETY: zeroed, which is valid, and filled by the kernel.
-    let Reaped { cpu_us, peak_rss_kib, .. } = reaped(status, unsafe { usage.assume_init_ref() });
-    Some(Ended { pid, ending: Ending { status, cpu_us, peak_rss_kib, leftovers: 0 } })
+    let spent = Spent::of_ended(unsafe { usage.assume_init_ref() });
+    Some(Ended { pid, ending: Ending { status, spent, others: Spent::NOTHING, leftovers: 0 } })
 }
 
 /// Ends everybody and reaps them. The result is the program's end, with how many others were killed.
 fn end_all(reach: Reach, program: i32) -> Ending {
-    let mut own = Ending { status: libc::SIGKILL, cpu_us: 0, peak_rss_kib: 0, leftovers: 0 };
-    let mut others = 0;
+    let mut own =
+        Ending { status: libc::SIGKILL, spent: Spent::NOTHING, others: Spent::NOTHING, leftovers: 0 };
+    let (mut others, mut leftovers) = (Spent::NOTHING, 0);
     let mut note = |ended: Ended| {
         if ended.pid == program {
             own = ended.ending;
-        } else if libc::WIFSIGNALED(ended.ending.status)
-            && libc::WTERMSIG(ended.ending.status) == libc::SIGKILL
-        {
-            others += 1;
+            return;
         }
+        others = others.and(ended.ending.spent);
+        let status = ended.ending.status;
+        leftovers += u32::from(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL);
     };
     match reach {
         Reach::Run => {
@@ -328,7 +338,7 @@ fn end_all(reach: Reach, program: i32) -> Ending {
             }
         }
     }
-    Ending { leftovers: others, ..own }
+    Ending { others, leftovers, ..own }
 }
 
 /// Stopped processes cannot fork past the killing.

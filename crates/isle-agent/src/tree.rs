@@ -15,6 +15,7 @@ use isle_wire::Exit;
 use crate::family::{children, descendants, has_no_children, own_pid, parent};
 use crate::runs::{Reaped, Run, RunKind};
 use crate::serve::Shared;
+use crate::spent::Spent;
 use crate::supervise::Supervisor;
 use crate::{code, place};
 
@@ -142,6 +143,14 @@ async fn end_tagged(agent: &Shared, run: &Run, tag: Tag) -> u32 {
         }
         stopped = now;
     }
+    // Nobody will wait for those that are killed: this is when what they took can be read. What is said of
+    // the first process when it is reaped does not have it.
+    let others = members(agent, run, tag).into_iter().filter(|&pid| pid != run.pid);
+    let spent = others.map(Spent::of_living).fold(Spent::NOTHING, Spent::and);
+    {
+        let mut state = run.state.borrow_mut();
+        state.others = state.others.and(spent);
+    }
     while signal_tagged(agent, run, tag, libc::SIGKILL) > 0 {
         // Killed processes need a moment to go; the reaper runs meanwhile.
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -221,6 +230,16 @@ pub(crate) fn only_process(agent: &Shared, run: &Run) -> Option<i32> {
     }
 }
 
+/// The first process of a run that lives.
+pub(crate) fn first_process(run: &Run) -> Option<i32> {
+    match &run.tree {
+        Tree::Tagged(_) => Some(run.pid),
+        // Orphans it has adopted come after its own child.
+        Tree::Supervised(_) => children(run.pid).first().copied(),
+        Tree::Lodged(_) => None,
+    }
+}
+
 /// Ends the first process of a run, without waiting for it to go.
 pub(crate) fn end_first(run: &Run) {
     match &run.tree {
@@ -267,19 +286,21 @@ pub(crate) fn signal_group(run: &Run, group: Option<i32>, signal: i32) {
 
 /// The first process of a run, or its supervisor, was reaped.
 pub(crate) fn note_end(agent: &Shared, run: &Run, reaped: Reaped) {
-    let (reaped, leftovers) = match &run.tree {
-        Tree::Tagged(_) => (reaped, 0),
+    let (reaped, others, leftovers) = match &run.tree {
+        Tree::Tagged(_) => (reaped, Spent::NOTHING, 0),
         Tree::Supervised(supervisor) => match supervisor.farewell() {
-            Some(farewell) => (farewell.reaped, farewell.leftovers),
-            // Killed with its run: by the kernel for lack of memory, or by the host.
-            None => (Reaped { exit: Exit::Signal(libc::SIGKILL), ..reaped }, 0),
+            Some(farewell) => (farewell.reaped, farewell.others, farewell.leftovers),
+            // Killed with its run: by the kernel for lack of memory, or by the host. What the program took
+            // went to its grave with it.
+            None => (Reaped { exit: Exit::Signal(libc::SIGKILL), ..reaped }, Spent::UNKNOWN, 0),
         },
         // Has no process the agent could reap.
-        Tree::Lodged(_) => (reaped, 0),
+        Tree::Lodged(_) => (reaped, Spent::NOTHING, 0),
     };
     {
         let mut state = run.state.borrow_mut();
         state.exit = Some(reaped);
+        state.others = state.others.and(others);
         state.leftovers = leftovers;
     }
     run.changed.notify_waiters();

@@ -85,6 +85,10 @@ pub struct RunRow {
     pub cpu_us: Option<u64>,
     /// Peak memory.
     pub peak_rss_kib: Option<u64>,
+    /// Bytes read from disks.
+    pub io_read_bytes: Option<u64>,
+    /// Bytes written to disks.
+    pub io_write_bytes: Option<u64>,
     /// Bytes written to standard output in all.
     pub stdout_bytes: u64,
     /// Bytes written to standard error in all.
@@ -122,6 +126,10 @@ pub struct RunEnd {
     pub cpu_us: Option<u64>,
     /// Peak memory.
     pub peak_rss_kib: Option<u64>,
+    /// Bytes read from disks.
+    pub io_read_bytes: Option<u64>,
+    /// Bytes written to disks.
+    pub io_write_bytes: Option<u64>,
     /// Bytes written to standard output in all.
     pub stdout_bytes: u64,
     /// Bytes written to standard error in all.

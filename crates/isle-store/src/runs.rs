@@ -11,7 +11,7 @@ use crate::store::Store;
 
 const COLUMNS: &str = "id, sandbox_id, sandbox_name, door, actor, kind, command, started_at_ms, state, \
      exit_code, signal, duration_ms, cpu_us, peak_rss_kib, stdout_bytes, stderr_bytes, ended_at_ms, note, \
-     violations, limits_hit, containment, job, locked, terminal, commands, namespace";
+     violations, limits_hit, containment, job, locked, terminal, commands, namespace, io_read_bytes, io_write_bytes";
 
 impl Store {
     /// How many runs of each sandbox are on record, by its id.
@@ -254,7 +254,8 @@ fn close_row(
     let mut statement = connection.prepare_cached(
         "UPDATE runs SET state = ?2, exit_code = ?3, signal = ?4, duration_ms = ?5, cpu_us = ?6,
              peak_rss_kib = ?7, stdout_bytes = ?8, stderr_bytes = ?9, ended_at_ms = ?10, note = ?11,
-             violations = ?12, limits_hit = ?13, commands = coalesce(?14, commands)
+             violations = ?12, limits_hit = ?13, commands = coalesce(?14, commands),
+             io_read_bytes = ?15, io_write_bytes = ?16
          WHERE id = ?1 AND state IN ('queued', 'running')",
     )?;
     let closed = statement.execute(params![
@@ -272,6 +273,8 @@ fn close_row(
         violations,
         limits_hit,
         (!end.commands.is_null()).then(|| end.commands.to_string()),
+        end.io_read_bytes.map(integer),
+        end.io_write_bytes.map(integer),
     ])?;
     if closed > 0 {
         return Ok(());
@@ -346,6 +349,8 @@ fn run_row(row: &Row<'_>) -> Result<RunRow, StoreError> {
             None => serde_json::Value::Null,
         },
         namespace: row.get(25)?,
+        io_read_bytes: unsigned(26)?,
+        io_write_bytes: unsigned(27)?,
     })
 }
 

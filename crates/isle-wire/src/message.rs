@@ -273,6 +273,24 @@ pub struct Ended {
     #[n(20)]
     #[cbor(default)]
     pub unrouted: u64,
+    /// What it moved from and to disks: its first process, whom that waited for, and whoever was ended with
+    /// it. `None` when nobody could look. Since generation 3.
+    #[n(13)]
+    pub transferred: Option<Transferred>,
+}
+
+/// Bytes between processes and disks, as the kernel counts them: reads that a disk had to answer, and
+/// writes to files of a disk when they are made, though they may get there later or never. Files in memory
+/// do not count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Transferred {
+    /// Read.
+    #[n(0)]
+    pub read_bytes: u64,
+    /// Written.
+    #[n(1)]
+    pub written_bytes: u64,
 }
 
 /// Something of a sandbox that has no room left.

@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use isle_wire::{CodeRequest, Exit};
+use isle_wire::{CodeRequest, Exit, Transferred};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
@@ -23,6 +23,7 @@ use crate::reap::exit_of;
 use crate::run::{Output, drain, expired, finish, keep};
 use crate::runs::{Reaped, Run};
 use crate::serve::Shared;
+use crate::spent::{self, Spent};
 use crate::tree::{self, Lodging};
 use crate::watched::watch;
 
@@ -136,12 +137,19 @@ impl Server {
             }
             b'X' => {
                 let status = i32::try_from(number(1)).unwrap_or(0);
-                let cpu_us = u64::try_from(number(2)).unwrap_or(0);
-                let peak_rss_kib = u64::try_from(number(3)).unwrap_or(0);
+                let positive = |at: usize| u64::try_from(number(at)).unwrap_or(0);
+                let spent = Spent {
+                    cpu_us: positive(2),
+                    peak_rss_kib: positive(3),
+                    transferred: Some(Transferred {
+                        read_bytes: spent::blocks(number(4)),
+                        written_bytes: spent::blocks(number(5)),
+                    }),
+                };
                 if self.idle.get() == pid(0) {
                     self.idle.set(0);
                 }
-                ended.push_back((pid(0), Reaped { exit: exit_of(status), cpu_us, peak_rss_kib }));
+                ended.push_back((pid(0), Reaped { exit: exit_of(status), spent }));
             }
             _ => {}
         }
@@ -349,7 +357,7 @@ fn output_pipe() -> std::io::Result<(AsyncFd<OwnedFd>, OwnedFd)> {
 }
 
 pub(super) fn killed() -> Reaped {
-    Reaped { exit: Exit::Signal(libc::SIGKILL), cpu_us: 0, peak_rss_kib: 0 }
+    Reaped { exit: Exit::Signal(libc::SIGKILL), spent: Spent::UNKNOWN }
 }
 
 /// A process and everybody below it.

@@ -11,11 +11,11 @@ use isle_wire::{ContextFate, Exit};
 use super::control::Control;
 use super::process::{Mode, Started};
 use super::{fail, outputs};
-use crate::family;
 use crate::output::Channel;
 use crate::run::{Output, drain, finish, keep};
 use crate::runs::{Reaped, Run};
 use crate::serve::Shared;
+use crate::spent::Spent;
 use crate::tree;
 
 /// What is kept of output between two calls.
@@ -30,6 +30,8 @@ pub(super) struct Interpreter {
     between: RefCell<Vec<(Channel, Bytes)>>,
     news: tokio::sync::Notify,
     gone: Flag<bool>,
+    /// What it took until the end of the last call. Its start is the first call's.
+    charged: Flag<Spent>,
 }
 
 impl Interpreter {
@@ -44,6 +46,7 @@ impl Interpreter {
             between: RefCell::default(),
             news: tokio::sync::Notify::new(),
             gone: Flag::new(false),
+            charged: Flag::new(Spent::NOTHING),
         });
         tokio::task::spawn_local(interpreter.clone().keep(agent.clone(), output));
         interpreter
@@ -111,11 +114,11 @@ impl Interpreter {
         match kind {
             b'R' => run.state.borrow_mut().report = Some(payload),
             b'D' => {
-                let (cpu_us, peak_rss_kib) = match self.mode {
-                    Mode::Context | Mode::Server => (0, 0),
+                let spent = match self.mode {
+                    Mode::Context | Mode::Server => self.spent_since_the_last_call(),
                     // Not the last of it, or not by itself: then its end is what counts.
                     Mode::Once => match self.last_of_all(agent, &run) {
-                        Some(used) => used,
+                        Some(spent) => spent,
                         None => return,
                     },
                 };
@@ -124,8 +127,7 @@ impl Interpreter {
                     keep(&run, Some(chunk));
                 }
                 self.over(&run);
-                run.state.borrow_mut().exit =
-                    Some(Reaped { exit: Exit::Code(number()), cpu_us, peak_rss_kib });
+                run.state.borrow_mut().exit = Some(Reaped { exit: Exit::Code(number()), spent });
                 finish(&run, 0);
             }
             b'E' => {
@@ -139,14 +141,21 @@ impl Interpreter {
 
     /// Ends an interpreter whose only call is over, and says what it used. `None` when that is not the whole
     /// end: whatever a call started is gone before its end is told.
-    fn last_of_all(&self, agent: &Shared, run: &Run) -> Option<(u64, u64)> {
+    fn last_of_all(&self, agent: &Shared, run: &Run) -> Option<Spent> {
         if run.state.borrow().killed.is_some() {
             return None;
         }
         let pid = tree::only_process(agent, &self.process)?;
-        let used = (family::cpu_time_us(pid), family::peak_rss_kib(pid));
+        let spent = Spent::of_living(pid);
         tree::end_first(&self.process);
-        Some(used)
+        Some(spent)
+    }
+
+    /// What a call took in an interpreter that outlives it.
+    fn spent_since_the_last_call(&self) -> Spent {
+        let Some(pid) = tree::first_process(&self.process) else { return Spent::UNKNOWN };
+        let now = Spent::of_living(pid);
+        now.since(self.charged.replace(now))
     }
 
     fn over(&self, run: &Rc<Run>) {
@@ -177,7 +186,8 @@ impl Interpreter {
         let reaped = {
             let mut state = self.process.state.borrow_mut();
             state.on_behalf = std::rc::Weak::new();
-            state.exit
+            let spent = |reaped: Reaped| reaped.spent.and(state.others).since(self.charged.get());
+            state.exit.map(|reaped| Reaped { spent: spent(reaped), ..reaped })
         };
         finish(&self.process, leftovers);
         agent.runs.remove(&self.process.id);

@@ -38,6 +38,11 @@ impl Seen {
         Who { pid: self.pid, began: self.began }
     }
 
+    /// CPU time of the children it has waited for, in microseconds.
+    pub(crate) fn waited_for_us(&self) -> u64 {
+        u64::try_from(self.waited_for.as_micros()).unwrap_or(u64::MAX)
+    }
+
     /// Whether it is neither stopped nor gone.
     pub(crate) fn runs(&self) -> bool {
         !matches!(self.state, b'T' | b't' | b'Z' | b'X')

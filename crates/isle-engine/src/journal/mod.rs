@@ -207,6 +207,8 @@ impl Journal {
             duration_ms: Some(finish.duration_ms),
             cpu_us: finish.cpu_us,
             peak_rss_kib: finish.peak_rss_kib,
+            io_read_bytes: finish.transferred.map(|moved| moved.read_bytes),
+            io_write_bytes: finish.transferred.map(|moved| moved.written_bytes),
             stdout_bytes: stdout.total,
             stderr_bytes: stderr.total,
             ended_at_ms: wall_clock_ms(),

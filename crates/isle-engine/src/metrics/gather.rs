@@ -171,6 +171,7 @@ impl Inner {
             same.map(|((_, origin), count)| one(origin.labels(), number(*count))).collect()
         };
         let [stdout, stderr] = counted.output_bytes;
+        let [read, written] = counted.io_bytes;
         vec![
             counter("isle_runs_total", "Runs that ended, by state (timed_out among them) and kind.", runs),
             histogram(
@@ -227,6 +228,14 @@ impl Inner {
                 "isle_run_cpu_seconds_total",
                 "CPU time of runs that ended.",
                 vec![one(Labels::new(), counted.cpu.as_secs_f64())],
+            ),
+            counter(
+                "isle_run_io_bytes_total",
+                "What runs that ended moved from and to disks.",
+                vec![
+                    one(labels([("direction", "read")]), number(read)),
+                    one(labels([("direction", "written")]), number(written)),
+                ],
             ),
             counter(
                 "isle_run_output_bytes_total",

@@ -137,6 +137,8 @@ struct Counted {
     refusals: u64,
     cpu: Duration,
     output_bytes: [u64; 2],
+    /// Read from and written to disks.
+    io_bytes: [u64; 2],
 }
 
 impl Metrics {
@@ -153,6 +155,9 @@ impl Metrics {
         }
         counted.violations += finish.violations.iter().map(|violation| violation.count).sum::<u64>();
         counted.cpu += Duration::from_micros(finish.cpu_us.unwrap_or(0));
+        let moved = finish.transferred.unwrap_or_default();
+        counted.io_bytes[0] += moved.read_bytes;
+        counted.io_bytes[1] += moved.written_bytes;
         counted.output_bytes[0] += stdout;
         counted.output_bytes[1] += stderr;
     }

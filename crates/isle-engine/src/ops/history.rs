@@ -52,6 +52,12 @@ pub(super) struct Recorded {
     /// Highest memory of its largest process.
     #[serde(skip_serializing_if = "Option::is_none")]
     peak_memory_bytes: Option<u64>,
+    /// From disks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    io_read_bytes: Option<u64>,
+    /// To files on disks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    io_write_bytes: Option<u64>,
 }
 
 impl Recorded {
@@ -70,6 +76,8 @@ impl Recorded {
             duration_ms: row.duration_ms,
             cpu_ms: row.cpu_us.map(|micros| micros / 1000),
             peak_memory_bytes: row.peak_rss_kib.map(|kib| kib.saturating_mul(1024)),
+            io_read_bytes: row.io_read_bytes,
+            io_write_bytes: row.io_write_bytes,
         }
     }
 }
@@ -105,6 +113,7 @@ impl Operation for History {
             // A model asks what happened; what it cost would take a fifth of the answer.
             for run in &mut runs {
                 (run.cpu_ms, run.peak_memory_bytes) = (None, None);
+                (run.io_read_bytes, run.io_write_bytes) = (None, None);
             }
         }
         Ok(Output { runs })

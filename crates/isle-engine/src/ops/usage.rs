@@ -71,6 +71,10 @@ pub(super) struct RunUsage {
     cpu_ms: Option<u64>,
     /// Highest memory of its largest process; known when it has ended.
     peak_memory_bytes: Option<u64>,
+    /// From disks, by its processes; known when it has ended.
+    io_read_bytes: Option<u64>,
+    /// To files on disks, by its processes; known when it has ended.
+    io_write_bytes: Option<u64>,
     stdout_bytes: u64,
     stderr_bytes: u64,
 }
@@ -147,6 +151,8 @@ fn of_run(inner: &Inner, id: RunId) -> Result<RunUsage> {
         duration_ms: row.duration_ms.or_else(|| live.map(|run| run.elapsed_ms())),
         cpu_ms: row.cpu_us.map(|micros| micros / 1000),
         peak_memory_bytes: row.peak_rss_kib.map(|kib| kib.saturating_mul(1024)),
+        io_read_bytes: row.io_read_bytes,
+        io_write_bytes: row.io_write_bytes,
         stdout_bytes: stdout,
         stderr_bytes: stderr,
         run_id: id,

@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
+use isle_wire::Transferred;
 use tokio::sync::{Notify, watch};
 
 use crate::context::{Authority, CallContext};
@@ -101,6 +102,8 @@ pub(crate) struct Finish {
     pub(crate) duration_ms: u64,
     pub(crate) cpu_us: Option<u64>,
     pub(crate) peak_rss_kib: Option<u64>,
+    /// What it moved from and to disks.
+    pub(crate) transferred: Option<Transferred>,
     pub(crate) violations: Vec<ViolationShape>,
     pub(crate) limits_hit: Vec<LimitHit>,
     pub(crate) note: Option<String>,

@@ -103,6 +103,7 @@ fn ended_finish(run: &Run, ended: &Ended, happenings: Happenings) -> Finish {
         duration_ms: ended.wall_us / 1000,
         cpu_us: Some(ended.cpu_us),
         peak_rss_kib: Some(ended.peak_rss_kib),
+        transferred: ended.transferred,
         violations: ended
             .violations
             .iter()
@@ -185,6 +186,7 @@ fn unknown(run: &Run, state: RunState) -> Finish {
         duration_ms: run.elapsed_ms(),
         cpu_us: None,
         peak_rss_kib: None,
+        transferred: None,
         violations: Vec::new(),
         limits_hit: Vec::new(),
         note: None,

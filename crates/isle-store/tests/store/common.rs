@@ -46,6 +46,8 @@ pub(crate) fn end(state: &str) -> RunEnd {
         duration_ms: Some(12),
         cpu_us: Some(900),
         peak_rss_kib: Some(2_048),
+        io_read_bytes: Some(512),
+        io_write_bytes: Some(1_024),
         stdout_bytes: 6,
         ended_at_ms: 2_012,
         violations: json!([]),

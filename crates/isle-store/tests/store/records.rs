@@ -124,6 +124,8 @@ fn a_run_goes_from_begun_to_ended_with_its_output_and_audit_row() {
         duration_ms: Some(12),
         cpu_us: Some(900),
         peak_rss_kib: Some(2_048),
+        io_read_bytes: Some(512),
+        io_write_bytes: Some(1_024),
         stdout_bytes: 6,
         ended_at_ms: Some(2_012),
         note: Some("out of memory".into()),

@@ -48,13 +48,25 @@ pub(super) async fn usage(context: &Context, arguments: UsageArguments) -> Resul
     let answer = context.client().await?.call("usage", input).await?;
     show(context.form, &answer, |answer| {
         if let Some(run) = answer.get("run") {
-            let mut table = Table::new(&["RUN", "STATE", "TIME", "CPU", "PEAK MEMORY", "STDOUT", "STDERR"]);
+            let mut table = Table::new(&[
+                "RUN",
+                "STATE",
+                "TIME",
+                "CPU",
+                "PEAK MEMORY",
+                "READ",
+                "WRITTEN",
+                "STDOUT",
+                "STDERR",
+            ]);
             table.row([
                 fields::text(run, "run_id"),
                 fields::text(run, "state"),
                 fields::millis(run, "duration_ms"),
                 fields::millis(run, "cpu_ms"),
                 fields::bytes(run, "peak_memory_bytes"),
+                fields::bytes(run, "io_read_bytes"),
+                fields::bytes(run, "io_write_bytes"),
                 fields::bytes(run, "stdout_bytes"),
                 fields::bytes(run, "stderr_bytes"),
             ]);

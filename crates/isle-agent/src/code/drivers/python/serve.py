@@ -161,7 +161,8 @@ def serve_forks():
                 idle = None
             micros = int((usage.ru_utime + usage.ru_stime) * 1e6)
             running.discard(pid)
-            send(b"X", b"%d %d %d %d" % (pid, status, micros, usage.ru_maxrss))
+            disk = usage.ru_inblock, usage.ru_oublock
+            send(b"X", b"%d %d %d %d %d %d" % (pid, status, micros, usage.ru_maxrss, *disk))
 
 
 def become_call(control, change, take):
