@@ -92,6 +92,12 @@ points! {
     ExecForgotten "exec.forgotten" Die Everywhere;
     OneShotRemoved "one_shot.removed" Die Everywhere;
 
+    // Files of what a job prints.
+    SpoolBegun "spool.begun" Fail Everywhere;
+    SpoolDropped "spool.dropped" Fail Everywhere;
+    SpoolWritten "spool.written" Fail Everywhere;
+    SpoolSwept "spool.swept" Die Everywhere;
+
     // Speaking to a run that goes on.
     InputSent "input.sent" Fail Everywhere;
     InputAudited "input.audited" Die Everywhere;
@@ -113,6 +119,8 @@ points! {
     CopyOutAudited "copy_out.audited" Die Everywhere;
     PruneDone "prune.done" Fail Everywhere;
     PruneAudited "prune.audited" Die Everywhere;
+    PullDirectoryMade "pull.directory_made" Fail Everywhere;
+    PullPruned "pull.pruned" Fail Everywhere;
     SyncStarted "sync.started" Fail Everywhere;
     SyncAudited "sync.audited" Die Everywhere;
 

@@ -120,6 +120,7 @@ impl Mirror {
                 let (above, name, _) = self.host.above()?;
                 let failed = |error: rustix::io::Errno| host_error(self.host.shown(), &error.into());
                 rustix::fs::mkdirat(&above, &name[..], Mode::from_raw_mode(0o755)).map_err(failed)?;
+                failpoint(Point::PullDirectoryMade)?;
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 rustix::fs::openat(&above, &name[..], flags, Mode::empty()).map_err(failed)
             }
@@ -232,6 +233,7 @@ impl Engine {
                 isle_trees::remove_tree_beneath(top.as_fd(), &conflict).map_err(failed)?;
                 shape.removed += 1;
             }
+            failpoint(Point::PullPruned)?;
         }
         let progress = Progress::new(context, "pulling", Some(plan.bytes));
         let carried = receive(tree, top, &mirror.host, disk, progress).await?;

@@ -9,6 +9,8 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use isle_fail::Point;
+
 use super::events::{StreamName, complete_until};
 use super::output::KeptOutput;
 use crate::values::{ByteSize, RunId};
@@ -140,6 +142,7 @@ impl Spools {
             };
             if goes && fs::remove_file(&path).is_ok() {
                 held -= length;
+                isle_fail::pass(Point::SpoolSwept);
             }
         }
     }
@@ -184,6 +187,7 @@ impl Spool {
             let room = usize::try_from(self.half - last.length).unwrap_or(usize::MAX);
             let (part, rest) = bytes.split_at(room.min(bytes.len()));
             file.write_all(part)?;
+            isle_fail::fail(Point::SpoolWritten)?;
             last.length += part.len() as u64;
             position += part.len() as u64;
             bytes = rest;
@@ -199,9 +203,11 @@ impl Spool {
         let path = self.directory.join(format!("{}{start:020}", self.prefix));
         self.open = Some(OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path)?);
         self.segments.push_back(Segment { start, length: 0, path });
+        isle_fail::fail(Point::SpoolBegun)?;
         while self.segments.len() > 2 {
             if let Some(oldest) = self.segments.pop_front() {
                 fs::remove_file(oldest.path)?;
+                isle_fail::fail(Point::SpoolDropped)?;
             }
         }
         Ok(())

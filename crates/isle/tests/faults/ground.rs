@@ -61,6 +61,9 @@ impl Ground {
             ("ISLE_POOL_SIZE", "0"),
             ("ISLE_DISK", "16M"),
             ("ISLE_SWEEP_INTERVAL", "100ms"),
+            // What a job prints beyond the first is in files, and three pieces of the tests' are too much.
+            ("ISLE_OUTPUT_CAP", "16K"),
+            ("ISLE_JOB_OUTPUT_CAP", "40000"),
             ("ISLE_SPAWN_POLICIES", "kin = { inject_ctl = false, max_total = 1000 }"),
         ];
         all.extend_from_slice(settings);

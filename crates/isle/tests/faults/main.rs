@@ -19,4 +19,5 @@ mod parts;
 mod points;
 mod recovery;
 mod scenes;
+mod spare;
 mod streams;

@@ -177,6 +177,14 @@ fn a_fault_at_any_point_of_a_copy_leaves_a_whole_tree_or_none() {
 fn a_fault_at_any_point_of_a_push_or_a_pull_is_made_good_by_doing_it_again() {
     play_all(&scenes::PUSH);
     play_all(&scenes::PULL);
+    // The rest is tried by the scene before.
+    play_some(&scenes::PULL_NEW, |name| name.starts_with("pull."));
+}
+
+#[test]
+fn a_fault_at_any_point_of_keeping_what_a_job_prints_leaves_the_job_going_on_and_its_files_whole() {
+    play_some(&scenes::JOB_FILES, |name| name.starts_with("spool."));
+    play_some(&scenes::JOB_FILES_SWEPT, |name| name.starts_with("spool."));
 }
 
 #[test]

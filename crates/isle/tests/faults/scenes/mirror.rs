@@ -48,17 +48,27 @@ pub(crate) const PULL: Scene = Scene {
     },
     act: |ground| ground.ask("POST /v1/sandboxes/box/sync/pull", Some(&body(ground, "out"))),
     settle: |_| {},
-    check: |ground, told| {
-        let out = host_root(ground).join("out");
-        let there = |name: &str| out.join(name).exists();
-        assert!(there("x") || !matches!(told, Told::Done(_)));
-        assert_eq!(there("x"), there("y"), "half of what was sent is there");
-        ground.daemon.post("/v1/sandboxes/box/sync/pull", body(ground, "out"));
-        let mut left: Vec<_> =
-            std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        left.sort();
-        assert_eq!(left, ["x", "y"], "and nothing else");
-    },
+    check: check_pulled,
     last: Point::CopyOutAudited,
     keeps: &[],
 };
+
+pub(crate) const PULL_NEW: Scene = Scene {
+    name: "pull a directory that the host does not have",
+    prepare: |ground| {
+        prepare_host(ground);
+        ground.daemon.shell("box", "mkdir tree; echo one > tree/x; echo two > tree/y");
+    },
+    ..PULL
+};
+
+fn check_pulled(ground: &Ground, told: &Told) {
+    let out = host_root(ground).join("out");
+    let there = |name: &str| out.join(name).exists();
+    assert!(there("x") || !matches!(told, Told::Done(_)));
+    assert_eq!(there("x"), there("y"), "half of what was sent is there");
+    ground.daemon.post("/v1/sandboxes/box/sync/pull", body(ground, "out"));
+    let mut left: Vec<_> = std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["x", "y"], "and nothing else");
+}

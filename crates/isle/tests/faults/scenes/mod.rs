@@ -8,6 +8,7 @@ use crate::ground::{Ground, Told};
 mod children;
 mod deadlines;
 mod files;
+mod job_files;
 mod lives;
 mod mirror;
 mod network;
@@ -18,6 +19,7 @@ mod webhooks;
 pub(crate) use children::*;
 pub(crate) use deadlines::*;
 pub(crate) use files::*;
+pub(crate) use job_files::*;
 pub(crate) use lives::*;
 pub(crate) use mirror::*;
 pub(crate) use network::*;
@@ -51,6 +53,8 @@ pub(crate) const SCENES: &[Scene] = &[
     TURN,
     INPUT,
     ATTACH,
+    JOB_FILES,
+    JOB_FILES_SWEPT,
     ONE_SHOT,
     ONE_SHOT_PROCESS,
     WRITE,
@@ -62,6 +66,7 @@ pub(crate) const SCENES: &[Scene] = &[
     PRUNE,
     PUSH,
     PULL,
+    PULL_NEW,
     SYNC,
     DESTROY,
     WIPE,
