@@ -25,7 +25,7 @@ use crate::agent::{FileToWrite, KeepMode};
 use crate::backend::{Backend, Offer, SandboxSpec};
 use crate::children::Children;
 pub use crate::children::{NamePattern, SpawnPolicies, SpawnPolicy};
-use crate::context::{Authority, CallContext, Door};
+use crate::context::{Authority, CallContext};
 pub use crate::deny::DenyList;
 use crate::error::{Code, Error, Result};
 use crate::events::{EventSelection, Events, FollowedEvent};
@@ -378,13 +378,7 @@ impl Inner {
             backend.warm(&one_shot);
         }
         if self.config.warm_default {
-            let inner = Arc::clone(self);
-            self.tasks.spawn(async move {
-                let context = CallContext::new(Door::Library, "isle");
-                if let Err(error) = inner.ensure(&context, &SandboxName::default_sandbox()).await {
-                    tracing::warn!(%error, "the default sandbox could not be made ready");
-                }
-            });
+            self.make_spare();
         }
     }
 }

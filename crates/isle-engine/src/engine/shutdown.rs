@@ -1,5 +1,5 @@
 //! Stopping: no new work, what is under way is recorded, backends let go. Named sandboxes and the
-//! runs in them live on; the next start finds them.
+//! runs in them live on; the next start finds them. What was made ready and never used goes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,6 +35,9 @@ impl Inner {
             if timeout_at(until, self.tasks.wait()).await.is_err() {
                 tracing::warn!("some work did not end in time; the next start cleans up");
             }
+        }
+        if timeout_at(until, self.remove_spares()).await.is_err() {
+            tracing::warn!("a sandbox that nobody used was not removed in time; the next start finds it");
         }
         self.webhooks.end();
         self.events.flush();

@@ -39,6 +39,9 @@ pub(crate) struct Lease {
     runs: AtomicU64,
     /// Whether the record says less than is known here.
     unrecorded: AtomicBool,
+    /// Whether it was made for whoever comes first, and nobody came yet. Not stored: a record may be older
+    /// than the last use.
+    spare: AtomicBool,
 }
 
 /// The form it is stored in. All times are readings of the boot clock of one boot; the pair of readings
@@ -87,7 +90,13 @@ impl Lease {
             uses: AtomicUsize::new(0),
             runs: AtomicU64::new(0),
             unrecorded: AtomicBool::new(false),
+            spare: AtomicBool::new(false),
         }
+    }
+
+    /// One of a sandbox that nobody asked for.
+    pub(crate) fn spare(terms: Terms) -> Self {
+        Self { spare: AtomicBool::new(true), ..Self::new(terms) }
     }
 
     /// What is left of another one, for the sandbox that takes its place. That one is not paused.
@@ -145,6 +154,7 @@ impl Lease {
     /// Somebody turned to it. `false` when it is too late: it is being removed.
     pub(crate) fn touch(&self) -> bool {
         self.used.store(boot_clock_ms(), Ordering::SeqCst);
+        self.spare.store(false, Ordering::SeqCst);
         self.set_unrecorded();
         self.uses.load(Ordering::SeqCst) & CLOSED == 0
     }
@@ -218,6 +228,20 @@ impl Lease {
         over
     }
 
+    /// Closes it when nobody came for it yet, and says whether it did.
+    pub(crate) fn close_spare(&self) -> bool {
+        if !self.spare.load(Ordering::SeqCst) {
+            return false;
+        }
+        self.uses.fetch_or(CLOSED, Ordering::SeqCst);
+        // As when a time is up: either they see it closed, or this sees them.
+        let spare = self.spare.load(Ordering::SeqCst);
+        if !spare {
+            self.open();
+        }
+        spare
+    }
+
     /// Takes the closing back.
     pub(crate) fn open(&self) {
         self.uses.fetch_and(!CLOSED, Ordering::SeqCst);
@@ -226,6 +250,7 @@ impl Lease {
     /// Moves the deadline.
     pub(crate) fn set_expires(&self, expires: i64) {
         self.expires.store(expires, Ordering::SeqCst);
+        self.spare.store(false, Ordering::SeqCst);
         self.set_unrecorded();
     }
 
@@ -234,6 +259,7 @@ impl Lease {
     }
 
     pub(crate) fn set_paused(&self, on: bool) {
+        self.spare.store(false, Ordering::SeqCst);
         if on {
             self.pause();
         } else {
@@ -324,6 +350,24 @@ mod tests {
         assert!(!lease.touch());
         lease.open();
         assert!(lease.touch());
+    }
+
+    #[test]
+    fn what_was_made_for_whoever_comes_first_is_closed_until_somebody_came() {
+        let lease = Lease::spare(Terms::default());
+        assert!(lease.close_spare() && !lease.touch(), "nobody had come");
+        lease.open();
+        assert!(lease.touch() && !lease.close_spare(), "somebody did");
+        for done in
+            [Lease::use_begins, |lease: &Lease| lease.set_paused(true), |lease: &Lease| lease.set_expires(1)]
+        {
+            let lease = Lease::spare(Terms::default());
+            done(&lease);
+            assert!(!lease.close_spare());
+        }
+        let restored = Lease::restored(Terms::default(), &Lease::spare(Terms::default()).stored());
+        assert!(!restored.close_spare(), "an older record does not know who came since");
+        assert!(!Lease::new(Terms::default()).close_spare());
     }
 
     #[test]

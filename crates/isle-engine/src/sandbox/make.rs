@@ -55,7 +55,7 @@ impl Inner {
         if let Some(sandbox) = self.usable(&context.address(name))? {
             return Ok(sandbox);
         }
-        self.make_named(context, name, None).await
+        self.make_named(context, name, Call::Plain).await
     }
 
     /// The sandbox a caller names, or all of its namespace.
@@ -105,7 +105,7 @@ impl Inner {
         if (plain && !allow) || self.fleet.get(&context.address(name)).is_some() {
             return self.ensure(context, name).await.and_then(as_asked);
         }
-        self.make_named(context, name, Some(wanted.clone())).await.and_then(as_asked)
+        self.make_named(context, name, Call::Exactly(wanted.clone())).await.and_then(as_asked)
     }
 
     /// Refuses settings that the host cannot, or the caller may not have.
@@ -118,7 +118,8 @@ impl Inner {
     pub(super) fn wanted(&self, settings: &Settings, address: &Address) -> Result<Wanted> {
         let spec = settings.spec(&self.current(), Some(address.clone()))?;
         let terms = settings.terms(&self.config, &address.name)?;
-        Ok(Wanted { spec, terms, profile: settings.made_by(&self.config)?, emptied: false })
+        let profile = settings.made_by(&self.config)?;
+        Ok(Wanted { spec, terms, profile, emptied: false, spare: false })
     }
 
     /// Makes a named sandbox with settings of its own. One that exists with the same settings is
@@ -134,7 +135,7 @@ impl Inner {
         if let Some(sandbox) = self.usable(&context.address(name))? {
             return same_settings(sandbox, &wanted);
         }
-        let sandbox = self.make_named(context, name, Some(wanted.clone())).await?;
+        let sandbox = self.make_named(context, name, Call::Exactly(wanted.clone())).await?;
         same_settings(sandbox, &wanted)
     }
 
@@ -173,11 +174,11 @@ impl Inner {
             .next("use one of the names in `details`, or run a command in it: that makes it")
     }
 
-    async fn make_named(
+    pub(super) async fn make_named(
         self: &Arc<Self>,
         context: &CallContext,
         name: &SandboxName,
-        wanted: Option<Wanted>,
+        call: Call,
     ) -> Result<Arc<Sandbox>> {
         if name.as_str().parse::<SandboxId>().is_ok() {
             return Err(Error::new(Code::SandboxNotFound, format!("the one-shot sandbox {name} is gone"))
@@ -189,7 +190,7 @@ impl Inner {
         let making = self.tasks.spawn(async move {
             let gate = inner.fleet.gate(&address);
             let _held = gate.lock().await;
-            inner.make_behind_gate(&actor, address, wanted).await
+            inner.make_behind_gate(&actor, address, call).await
         });
         making.await.map_err(|error| Error::internal(format!("making the sandbox failed: {error}")))?
     }
@@ -198,12 +199,13 @@ impl Inner {
         self: &Arc<Self>,
         actor: &Actor,
         address: Address,
-        wanted: Option<Wanted>,
+        call: Call,
     ) -> Result<Arc<Sandbox>> {
-        let mut origin = if wanted.is_some() { Origin::Explicit } else { Origin::Defaults };
-        let mut wanted = match wanted {
-            Some(wanted) => wanted,
-            None => self.wanted(&Settings::default(), &address)?,
+        let plain = || self.wanted(&Settings::default(), &address);
+        let (mut origin, mut wanted) = match call {
+            Call::Exactly(wanted) => (Origin::Explicit, wanted),
+            Call::Plain => (Origin::Defaults, plain()?),
+            Call::Spare => (Origin::Defaults, Wanted { spare: true, ..plain()? }),
         };
         if let Some(old) = self.fleet.get(&address) {
             if old.lease.has_expired() {
@@ -248,7 +250,7 @@ impl Inner {
         address: Address,
         before: Option<&Sandbox>,
     ) -> Result<Arc<Sandbox>> {
-        let Wanted { spec, terms, profile, emptied } = wanted;
+        let Wanted { spec, terms, profile, emptied, spare } = wanted;
         let backend = self.backend_for(&spec)?;
         // What was granted belongs to the name for as long as that is not destroyed.
         let grants = before.map(|old| old.network.stored()).unwrap_or_default();
@@ -259,6 +261,8 @@ impl Inner {
         if let Some(before) = before {
             // Whoever takes another's place has what is left of its time.
             sandbox.lease = Lease::passed_on(terms, &before.lease);
+        } else if spare {
+            sandbox.lease = Lease::spare(terms);
         }
         let sandbox = Arc::new(sandbox);
         self.fleet.admit(Arc::clone(&sandbox), &Ceilings::of(&self.current()))?;
@@ -376,6 +380,19 @@ pub(super) struct Wanted {
     pub(super) profile: Option<MadeBy>,
     /// Whether its workspace begins empty, whatever it held before.
     pub(super) emptied: bool,
+    /// Whether nobody asked for it yet.
+    pub(super) spare: bool,
+}
+
+/// Why a sandbox is made.
+#[derive(Debug)]
+pub(super) enum Call {
+    /// Somebody uses the name, and did not say what it is to be.
+    Plain,
+    /// Somebody said.
+    Exactly(Wanted),
+    /// Somebody may use the name soon.
+    Spare,
 }
 
 impl Wanted {
@@ -386,6 +403,7 @@ impl Wanted {
             terms: sandbox.terms,
             profile: sandbox.profile.clone(),
             emptied: false,
+            spare: false,
         }
     }
 }

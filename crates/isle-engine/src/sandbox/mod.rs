@@ -13,6 +13,7 @@ mod one_shot;
 mod pause;
 mod replace;
 mod settings;
+mod spare;
 mod sweep;
 mod usage;
 

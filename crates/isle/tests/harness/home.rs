@@ -62,7 +62,7 @@ impl Home {
             .env("ISLE_STATE_DIR", self.state_dir())
             .env("ISLE_RUNTIME_DIR", self.runtime_dir())
             .env("ISLE_NO_AUTOSTART", "1")
-            // A sandbox nobody asked for would outlive a daemon that is only stopped.
+            // A sandbox nobody asked for would outlive a daemon that is killed.
             .env("ISLE_WARM_DEFAULT", "false")
             .env("COLUMNS", "100")
             .current_dir(self.path())
