@@ -86,7 +86,7 @@ impl Default for Quotas {
             max_sandboxes_per_namespace: 4096,
             memory_budget: None,
             keep_runs: 10_000,
-            keep_runs_for: Span::seconds(30 * 24 * 3600),
+            keep_runs_for: Span::seconds(7 * 24 * 3600),
         }
     }
 }
@@ -111,7 +111,7 @@ impl Default for Deadlines {
         Self {
             default_ttl: None,
             max_ttl: Some(Span::seconds(30 * 24 * 3600)),
-            default_idle: None,
+            default_idle: Some(Span::seconds(7 * 24 * 3600)),
             exempt: vec![SandboxName::default_sandbox()],
             sweep_interval: Span::seconds(5),
         }

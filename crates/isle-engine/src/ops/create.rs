@@ -78,7 +78,7 @@ impl Operation for Create {
     const TITLE: &'static str = "Create a sandbox";
     const DESCRIPTION: &'static str = "Make a named sandbox with settings of its own. Sandboxes are also made on first use, with the defaults.";
     const ROUTE: Route = Route { method: Method::Post, path: "/sandboxes" };
-    const TOOLSET: Toolset = Toolset::None;
+    const TOOLSET: Toolset = Toolset::Lifecycle;
     const EFFECT: Effect = Effect::Idempotent;
 
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {

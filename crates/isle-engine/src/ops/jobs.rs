@@ -157,7 +157,9 @@ impl Operation for StartJob {
             return Err(error);
         }
         let row = inner.journal.run(&run.id)?.ok_or_else(|| Error::internal("the job has no record"))?;
-        Ok(JobShape::of(row))
+        let waiting = inner.waiting_note(&run);
+        let shape = JobShape::of(row);
+        Ok(JobShape { note: shape.note.or(waiting), ..shape })
     }
 }
 

@@ -133,7 +133,7 @@ impl Inner {
             duration_ms: run.elapsed_ms(),
             violations: Vec::new(),
             limits_hit: Vec::new(),
-            note: None,
+            note: self.waiting_note(run),
             held: Some(Held::of(&run.sandbox)),
             stdout,
             stderr,

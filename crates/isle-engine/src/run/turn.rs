@@ -65,6 +65,25 @@ impl Run {
     }
 }
 
+impl Inner {
+    /// What to say of a run that waits for its turn: maybe for ever, if nobody does something about it.
+    pub(crate) fn waiting_note(&self, run: &Run) -> Option<String> {
+        if !run.is_queued() {
+            return None;
+        }
+        let in_the_way = |other: &std::sync::Arc<Run>| other.locked && !other.is_queued();
+        let holder = self.runs.running_in(&run.sandbox.id).into_iter().find(in_the_way);
+        let holder = match holder.as_deref() {
+            None => "another run".to_owned(),
+            Some(Run { job: Some(job), sandbox, .. }) => format!("{}:{job}", sandbox.name),
+            Some(Run { id, .. }) => id.to_string(),
+        };
+        Some(format!(
+            "nothing of it was started: {holder} has the lock of the sandbox; `wait` for it, `kill` {holder} to free the lock, or `kill` this run to leave the line"
+        ))
+    }
+}
+
 /// The note of a run whose turn did not come before its daemon ended.
 pub(crate) const NEVER_RAN: &str =
     "the daemon ended before its turn came; it never ran, so it can be started again";
@@ -94,6 +113,7 @@ fn never_ran(run: &Run) -> Finish {
         duration_ms: 0,
         cpu_us: None,
         peak_rss_kib: None,
+        transferred: None,
         violations: Vec::new(),
         limits_hit: Vec::new(),
         note: Some(note.into()),

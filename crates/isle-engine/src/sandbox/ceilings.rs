@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use serde_json::json;
 
 use super::{Sandbox, SandboxState, Settings};
-use crate::context::{Authority, CallContext};
+use crate::context::{CallContext, Door};
 use crate::engine::EngineConfig;
 use crate::error::{Code, Error, Result};
 use crate::values::ByteSize;
@@ -165,16 +165,21 @@ fn judge(settings: &Settings, host: Host, free: Option<u64>) -> Result<()> {
         .next("beside a sandbox the host keeps 512M of memory and 2G of disk"))
 }
 
-/// Whether less isolation than the operator chose will do is not a tenant's to say: it shares the host.
+/// Whether less isolation than the operator chose will do is not a tenant's to say, which shares the host, nor
+/// that of a model, which it is there for.
 pub(crate) fn refuse_weaker(context: &CallContext, settings: &Settings, config: &EngineConfig) -> Result<()> {
-    if context.authority == Authority::Operator {
+    let what = if settings.allow_downgrade == Some(true) && !config.allow_downgrade {
+        "accepting less than a tier promises"
+    } else if settings.tier.is_some_and(|tier| tier < config.tier) {
+        "choosing a weaker tier than the configured one"
+    } else {
         return Ok(());
-    }
-    if settings.allow_downgrade == Some(true) && !config.allow_downgrade {
-        context.operator_only("accepting less than a tier promises")?;
-    }
-    if settings.tier.is_some_and(|tier| tier < config.tier) {
-        context.operator_only("choosing a weaker tier than the configured one")?;
+    };
+    context.operator_only(what)?;
+    if context.door == Door::Mcp {
+        return Err(Error::new(Code::Forbidden, format!("{what} is not a model's"))
+            .next("leave tier and allow_downgrade out")
+            .next("or ask the person you work for to make the sandbox with `isle create`"));
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ pub(crate) struct CreateArguments {
     /// How long it lives, such as 2h; none for without an end
     #[arg(long, value_name = "TIME")]
     pub(crate) ttl: Option<String>,
-    /// How long it lives unused, such as 30m; none for without an end
+    /// How long it lives unused, such as 30m; left out, a week
     #[arg(long, value_name = "TIME")]
     pub(crate) idle: Option<String>,
     /// Settings under a name of the configuration; flags are stronger

@@ -115,7 +115,7 @@ pub(crate) static KEYS: &[Key] = &[
     setting(
         "default_idle",
         Kind::Term,
-        Some("none"),
+        Some("7d"),
         Some("ISLE_DEFAULT_IDLE"),
         Scope::Daemon,
         "How long named sandboxes live unused that are made without an idle time, such as 30m; `none` for without an end.",
@@ -203,7 +203,7 @@ pub(crate) static KEYS: &[Key] = &[
     setting(
         "keep_runs_for",
         Kind::Span,
-        Some("30d"),
+        Some("7d"),
         Some("ISLE_KEEP_RUNS_FOR"),
         Scope::Daemon,
         "How long ended runs are kept.",

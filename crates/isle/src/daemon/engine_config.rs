@@ -157,6 +157,7 @@ fn deadlines(settings: &Settings) -> Result<Deadlines> {
     const SHORTEST: Span = Span::seconds(1);
     const SHORTEST_INTERVAL: Span = Span(std::time::Duration::from_millis(50));
     let longest = term(settings, "max_ttl")?.span();
+    let by_default = |name: &str| matches!(settings.get(name), Some((_, Origin::Default)));
     let within = |name: &str| -> Result<Option<Span>> {
         let span = term(settings, name)?.span();
         match (span, longest) {
@@ -166,6 +167,8 @@ fn deadlines(settings: &Settings) -> Result<Deadlines> {
                 &format!("{span} is shorter than {SHORTEST}"),
                 "write a longer one, or none",
             )),
+            // A maximum below what is ours when nobody says anything is no mistake.
+            (Some(span), Some(longest)) if span > longest && by_default(name) => Ok(Some(longest)),
             (Some(span), Some(longest)) if span > longest => {
                 let what = format!("{span} is longer than max_ttl, which is {longest}");
                 Err(refused(settings, name, &what, "write a shorter one, or raise max_ttl"))

@@ -167,6 +167,23 @@ fn whatever_goes_on_in_a_sandbox_keeps_it_and_those_nobody_uses_end() {
 }
 
 #[test]
+fn who_names_no_deadlines_has_a_week_without_use_and_no_ttl() {
+    let daemon = TestDaemon::start();
+    let made = create(&daemon, json!({"sandbox": "box"}));
+    assert!(made["expires_at"].is_null() && made["idle_expires_at"].is_string(), "{made}");
+    let extended = daemon.refused("POST", "/v1/sandboxes/box/extend", Some(&json!({"by": "1h"})));
+    assert_eq!(extended["code"], "TTL_INVALID", "it has no TTL: {extended}");
+    let endless = json!({"sandbox": "endless", "idle": "none"});
+    let refused = daemon.refused("POST", "/v1/sandboxes", Some(&endless));
+    assert_eq!((&refused["code"], &refused["details"]["longest"]), (&json!("TTL_INVALID"), &json!("30d")));
+    assert!(daemon.succeeds(&["create", "other"]).contains("unused, ends"));
+    daemon.shell("default", "true");
+    let default = brief(&daemon, "default");
+    assert!(default["idle_expires_at"].is_null() && default["expires_at"].is_null(), "exempt: {default}");
+    assert_eq!(daemon.names(), ["box", "default", "other"]);
+}
+
+#[test]
 fn deadlines_and_extensions_survive_a_crash_of_the_daemon() {
     let mut daemon = TestDaemon::start_with(&[EAGER]);
     create(&daemon, json!({"sandbox": "short", "ttl": "3s"}));

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use crate::harness::{TestDaemon, processes_with, until};
+use crate::mcp::Client;
 
 #[test]
 fn fifty_first_calls_at_once_make_one_sandbox() {
@@ -118,6 +119,36 @@ fn a_sandbox_that_exists_with_other_settings_is_left_as_it_is() {
     let other = daemon.refused("POST", "/v1/sandboxes", Some(&json!({"sandbox": "box", "memory": "512M"})));
     assert_eq!(other["code"], "ALREADY_EXISTS");
     assert_eq!(daemon.get("/v1/status?sandbox=box")["detail"]["limits"]["memory"], "256M");
+}
+
+#[test]
+fn a_model_makes_a_sandbox_with_settings_of_its_own_and_none_that_is_held_less() {
+    let daemon = TestDaemon::start_with(&[("ISLE_ALLOW_DOWNGRADE", "false")]);
+    let (mut client, _) = Client::initialized_with(&daemon, "2025-11-25", &["--toolsets", "core,lifecycle"]);
+    for less in [json!({"tier": "process"}), json!({"allow_downgrade": true})] {
+        let mut arguments = less;
+        arguments["sandbox"] = json!("less");
+        let refused = client.call("create", arguments);
+        let text = refused["content"][0]["text"].as_str().unwrap();
+        assert!(text.starts_with("FORBIDDEN") && text.contains("Next: "), "{text}");
+    }
+    assert!(daemon.names().is_empty());
+    // An ordinary user's host may hold less than the tier promises, which only a person can accept.
+    if rustix::process::geteuid().is_root() {
+        let arguments = json!({
+            "sandbox": "box", "memory": "64M", "ttl": "2h", "env": {"LEVEL": "3"},
+            "files": [{"path": "given", "content": "placed"}],
+        });
+        let made = client.call("create", arguments)["structuredContent"].clone();
+        assert_eq!(
+            (&made["name"], &made["state"], &made["runs"]),
+            (&json!("box"), &json!("running"), &json!(0))
+        );
+        assert!(made["id"].is_string() && made["expires_at"].is_string(), "{made}");
+        assert_eq!(made["limits"]["memory"], "64M");
+        let run = client.call("exec", json!({"sandbox": "box", "command": "cat given; echo $LEVEL"}));
+        assert_eq!(run["structuredContent"]["stdout"], "placed3\n", "{run}");
+    }
 }
 
 #[test]
