@@ -87,7 +87,7 @@ fn status_shows_limits_usage_and_what_is_enforced() {
         "/v1/sandboxes",
         json!({"sandbox": "box", "memory": "256M", "pids": 64, "cpus": 0.5, "disk": "64M"}),
     );
-    daemon.shell("box", "head -c 3000000 /dev/urandom > data; sync");
+    daemon.shell("box", "head -c 3000000 /dev/urandom > data; sync data");
     let status = daemon.get("/v1/status?sandbox=box");
     let detail = &status["detail"];
     assert_eq!(detail["limits"], json!({"memory": "256M", "cpus": 0.5, "pids": 64, "disk": "64M"}));
