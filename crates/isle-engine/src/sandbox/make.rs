@@ -105,7 +105,7 @@ impl Inner {
         if (plain && !allow) || self.fleet.get(&context.address(name)).is_some() {
             return self.ensure(context, name).await.and_then(as_asked);
         }
-        self.make_named(context, name, Call::Exactly(wanted.clone())).await.and_then(as_asked)
+        self.make_named(context, name, Call::Exactly(Box::new(wanted.clone()))).await.and_then(as_asked)
     }
 
     /// Refuses settings that the host cannot, or the caller may not have.
@@ -135,7 +135,7 @@ impl Inner {
         if let Some(sandbox) = self.usable(&context.address(name))? {
             return same_settings(sandbox, &wanted);
         }
-        let sandbox = self.make_named(context, name, Call::Exactly(wanted.clone())).await?;
+        let sandbox = self.make_named(context, name, Call::Exactly(Box::new(wanted.clone()))).await?;
         same_settings(sandbox, &wanted)
     }
 
@@ -203,7 +203,7 @@ impl Inner {
     ) -> Result<Arc<Sandbox>> {
         let plain = || self.wanted(&Settings::default(), &address);
         let (mut origin, mut wanted) = match call {
-            Call::Exactly(wanted) => (Origin::Explicit, wanted),
+            Call::Exactly(wanted) => (Origin::Explicit, *wanted),
             Call::Plain => (Origin::Defaults, plain()?),
             Call::Spare => (Origin::Defaults, Wanted { spare: true, ..plain()? }),
         };
@@ -390,7 +390,7 @@ pub(super) enum Call {
     /// Somebody uses the name, and did not say what it is to be.
     Plain,
     /// Somebody said.
-    Exactly(Wanted),
+    Exactly(Box<Wanted>),
     /// Somebody may use the name soon.
     Spare,
 }
