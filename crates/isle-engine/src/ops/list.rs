@@ -60,7 +60,11 @@ impl SandboxBrief {
             running_runs: sandbox.running(),
             created_at: timestamp(sandbox.created_at_ms),
             last_used_at: timestamp(sandbox.last_used_ms()),
-            expires_at: sandbox.lease.expires().map(on_the_wall).map(timestamp),
+            // A child has the time it was given, by the wall clock.
+            expires_at: match sandbox.child_of() {
+                Some(child) => Some(timestamp(child.expires_at_ms)),
+                None => sandbox.lease.expires().map(on_the_wall).map(timestamp),
+            },
             idle_expires_at: sandbox.lease.idle_until().map(on_the_wall).map(timestamp),
             profile: sandbox.profile.as_ref().map(|profile| profile.name.clone()),
             runs: sandbox.lease.runs(),

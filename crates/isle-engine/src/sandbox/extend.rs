@@ -50,7 +50,7 @@ impl Inner {
             && until > now.saturating_add(millis(longest))
         {
             let room = now.saturating_add(millis(longest)).saturating_sub(expires.max(now)).max(0);
-            let room = Span(std::time::Duration::from_secs(u64::try_from(room / 1000).unwrap_or(0)));
+            let room = rounded_down(u64::try_from(room / 1000).unwrap_or(0));
             return Err(Error::new(
                 Code::TtlInvalid,
                 format!("with {by} more, {name} would live longer than {longest} from now"),
@@ -70,5 +70,24 @@ impl Inner {
         sandbox.lease.touch();
         self.tell_sandbox(EventKind::SandboxExtended, &sandbox, &what);
         Ok(sandbox)
+    }
+}
+
+/// So many seconds, in a unit that people read: what is left of it is too little to miss.
+fn rounded_down(seconds: u64) -> Span {
+    let units = [86_400, 3_600, 60, 1];
+    let unit = units.into_iter().find(|unit| seconds >= 2 * unit).unwrap_or(1);
+    Span::seconds(seconds / unit * unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_is_rounded_down_to_what_people_read() {
+        for (seconds, text) in [(2_584_804, "29d"), (7_300, "2h"), (150, "2m"), (61, "61s"), (0, "0ms")] {
+            assert_eq!(rounded_down(seconds).to_string(), text);
+        }
     }
 }

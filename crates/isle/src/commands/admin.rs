@@ -168,7 +168,8 @@ fn in_words(sandbox: &Value) -> String {
     for run in fields::list(sandbox, "running") {
         let name =
             if run.get("job").is_some() { fields::text(run, "job") } else { fields::text(run, "run_id") };
-        lines.push(format!("  running    {name}: {}", fields::text(run, "command")));
+        let state = if run["queued"] == true { "waiting" } else { "running" };
+        lines.push(format!("  {state}    {name}: {}", fields::text(run, "command")));
     }
     for sync in fields::list(sandbox, "syncs") {
         lines.push(format!(

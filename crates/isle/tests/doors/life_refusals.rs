@@ -141,6 +141,9 @@ fn who_waits_for_a_lock_that_is_never_released_is_told_who_has_it_and_what_to_do
     let run = waiting["run_id"].as_str().unwrap();
     let wait = json!({"run_id": run, "timeout": "0s"}).to_string();
     told(&serde_json::from_str(&daemon.succeeds(&["call", "wait", &wait])).unwrap());
+    let shown = daemon.succeeds(&["inspect", "box"]);
+    assert!(shown.contains(&format!("waiting    {run}: ")), "{shown}");
+    assert!(shown.contains("running    forever: "), "{shown}");
     // What it says to do works.
     daemon.post("/v1/runs/box:forever/kill", json!({"force": true}));
     let ended = daemon.post(&format!("/v1/runs/{run}/wait"), json!({"timeout": "60s"}));

@@ -32,6 +32,9 @@ fn what_an_operator_asks_is_answered_alike_at_every_door() {
     daemon.post("/v1/sandboxes/box/jobs", json!({"command": "sleep 600", "name": "server"}));
     daemon.shell("child", "true");
     daemon.succeeds(&["token", "create", "--namespace", "other"]);
+    let listed = daemon.get("/v1/sandboxes")["sandboxes"].clone();
+    let child = listed.as_array().unwrap().iter().find(|one| one["name"] == "child").unwrap();
+    assert!(child["expires_at"].is_string(), "the time a child was given is told everywhere: {child}");
     let flags = ["--toolsets", "admin,children,lifecycle"];
     let (mut client, _) = Client::initialized_with(&daemon, "2025-11-25", &flags);
     let boxed = json!({"sandbox": "box"});
