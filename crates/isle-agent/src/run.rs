@@ -469,6 +469,7 @@ pub(crate) fn finish(run: &Run, leftovers: u32) {
         context: state.context,
         killed_for_memory: state.killed_for_memory,
         unrouted: routes::attempts_before(reaped.exit),
+        killed_for_processes: state.killed_for_processes,
     });
     run.entrance.close();
     run.changed.notify_waiters();

@@ -60,6 +60,8 @@ pub(crate) struct RunState {
     pub(crate) refused: BTreeMap<i32, u64>,
     /// How many of its processes the agent killed at the memory limit.
     pub(crate) killed_for_memory: u32,
+    /// The same at the limit on processes.
+    pub(crate) killed_for_processes: u32,
     /// Why it could not be started; set together with `ended`.
     pub(crate) failed: Option<Failure>,
     /// What an interpreter gave back beside output.
@@ -96,6 +98,7 @@ impl RunState {
             killed: None,
             refused: BTreeMap::new(),
             killed_for_memory: 0,
+            killed_for_processes: 0,
             failed: None,
             report: None,
             context: None,

@@ -273,6 +273,10 @@ pub struct Ended {
     #[n(20)]
     #[cbor(default)]
     pub unrouted: u64,
+    /// The same at the sandbox's limit on processes.
+    #[n(140)]
+    #[cbor(default)]
+    pub killed_for_processes: u32,
 }
 
 /// Something of a sandbox that has no room left.

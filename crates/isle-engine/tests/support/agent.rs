@@ -320,6 +320,7 @@ impl Place {
                 context: None,
                 killed_for_memory: 0,
                 unrouted: 0,
+                killed_for_processes: 0,
             };
             *run.ended.lock().unwrap() = Some(ended.clone());
             run.say(Frame::message(&ExecEvent::Ended(Box::new(ended))));
