@@ -9,7 +9,7 @@ things() {
     # A one-shot takes a moment to vanish after its answer, so only what stays counts: see check.
     ps -eo args= | grep -E '^(isle-agent|isle-fork-server) ' | sed 's/^/process /' || true
     grep -E '/native/|isle-test' /proc/self/mounts | sed 's/^/mount /' || true
-    grep -l '/native/volumes/' /sys/block/loop*/loop/backing_file 2>/dev/null | sed 's/^/loop /' || true
+    grep -lE '/native/volumes/|/isle-' /sys/block/loop*/loop/backing_file 2>/dev/null | sed 's/^/loop /' || true
     find "${TMPDIR:-/tmp}" /var/lib -maxdepth 1 -name 'isle-*' 2>/dev/null | sed 's/^/directory /' || true
     find /sys/fs/cgroup -maxdepth 4 -type d -path '*/isle-*/sb_*' 2>/dev/null | sed 's/^/cgroup /' || true
 }

@@ -25,6 +25,7 @@ use rustix::net::{
     SendFlags,
 };
 
+use crate::owner::{Owner, clone_for};
 use crate::ration::Ration;
 use crate::{kill_order, name, plain_server, serve};
 
@@ -217,8 +218,8 @@ impl Server {
         let (go_read, go_write) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).doing(|| "make a pipe".into())?;
         // SAFETY: this process has one thread.
-        let cloned = unsafe { clone_process(container::namespaces(network), parts.birthplace()) }
-            .doing(|| "make namespaces".into())?;
+        let cloned =
+            unsafe { clone_for(owner_of(request), container::namespaces(network), parts.birthplace()) }?;
         match cloned {
             Cloned::Child => {
                 drop(go_write);
@@ -246,6 +247,12 @@ impl Server {
             }
         }
     }
+}
+
+/// Whom the sandbox's namespace is to belong to: one of its own ids, where that is to count processes.
+fn owner_of(request: &MakeRequest) -> Option<Owner> {
+    let id = outside(&request.ids, 0)?;
+    (request.rlimit_processes > 0).then_some(Owner { id, processes: request.rlimit_processes })
 }
 
 /// An agent should be the last the kernel kills when its sandbox runs out of memory; it has that from

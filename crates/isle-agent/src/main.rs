@@ -14,6 +14,7 @@ mod kill_order;
 mod name;
 mod network;
 mod output;
+mod owner;
 mod pause;
 mod place;
 mod plain_server;

@@ -471,6 +471,7 @@ pub(crate) fn finish(run: &Run, leftovers: u32) {
         killed_for_memory: state.killed_for_memory,
         unrouted: routes::attempts_before(reaped.exit),
         transferred: spent.transferred,
+        killed_for_processes: state.killed_for_processes,
     });
     run.entrance.close();
     run.changed.notify_waiters();

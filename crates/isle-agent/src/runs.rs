@@ -63,6 +63,8 @@ pub(crate) struct RunState {
     pub(crate) killed_for_memory: u32,
     /// What those of its processes took that its first one did not wait for.
     pub(crate) others: Spent,
+    /// The same at the limit on processes.
+    pub(crate) killed_for_processes: u32,
     /// Why it could not be started; set together with `ended`.
     pub(crate) failed: Option<Failure>,
     /// What an interpreter gave back beside output.
@@ -99,6 +101,7 @@ impl RunState {
             refused: BTreeMap::new(),
             killed_for_memory: 0,
             others: Spent::NOTHING,
+            killed_for_processes: 0,
             failed: None,
             report: None,
             context: None,

@@ -88,6 +88,7 @@ codes! {
     CloneFailed "CLONE_FAILED" 422 false "The repository could not be cloned; nothing of it is left.";
     PermissionDenied "PERMISSION_DENIED" 403 false "The sandbox, or the user in it, may not do this.";
     NoSpace "NO_SPACE" 507 false "The sandbox's disk limit, or the host's disk, is full.";
+    DiskBroken "DISK_BROKEN" 500 true "The disk under the state directory, or under a sandbox, gives errors.";
     LimitReached "LIMIT_REACHED" 429 true "A limit on processes, memory or sandboxes was reached.";
     Busy "BUSY" 429 true "Too much is going on; the call was not started.";
     Cancelled "CANCELLED" 499 false "The caller cancelled the call.";

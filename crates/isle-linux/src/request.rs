@@ -202,6 +202,11 @@ pub struct MakeRequest {
     /// CPUs, in thousandths, the agent keeps the sandbox to because no cgroup does (0: it does not).
     #[n(15)]
     pub watch_cpus: u64,
+    /// Processes and threads the agent keeps the sandbox to because nothing else counts them (0: it does
+    /// not).
+    #[n(16)]
+    #[cbor(default)]
+    pub watch_processes: u64,
     /// Whether the client of the control socket is shown.
     #[n(50)]
     #[cbor(default)]

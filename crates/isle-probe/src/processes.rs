@@ -14,11 +14,13 @@ use crate::target::Target;
 pub(crate) const ATTACKS: &[Attack] = &[
     Attack::new("proc.visible", "see processes of the host", visible),
     Attack::new("proc.exists", "find out which process numbers of the host are in use", exists),
+    Attack::new("proc.pidfd_info", "ask whose a process of the host is", pidfd_info),
     Attack::new("proc.kill", "signal a process of the host", kill),
     Attack::new("proc.tgkill", "signal a thread of the host", tgkill),
     Attack::new("proc.pidfd_signal", "signal a process of the host through a descriptor", pidfd_signal),
     Attack::new("proc.sigqueue", "queue a signal to a process of the host", sigqueue),
     Attack::new("proc.kill_runtime", "signal the process that started this one", kill_runtime),
+    Attack::new("proc.limit_runtime", "limit or slow down the process that started this one", limit_runtime),
     Attack::new("proc.ptrace", "trace a process of the host", ptrace),
     Attack::new("proc.vm_read", "read the memory of a process of the host", vm_read),
     Attack::new("proc.vm_write", "write the memory of a process of the host", vm_write),
@@ -61,6 +63,17 @@ fn exists(target: &Target) -> Tried {
     on_canary(target, pid, "getsid", &session)
 }
 
+/// The kernel tells users, parents and control groups of whatever process one holds a descriptor of.
+fn pidfd_info(target: &Target) -> Tried {
+    const GET_INFO: libc::Ioctl = 0xc040_ff0b;
+    let pid: i32 = target.number("pid")?;
+    let mut information = [0u64; 8];
+    information[0] = 0b11;
+    let told = descriptor(kernel_call!(libc::SYS_pidfd_open, pid, 0))
+        .and_then(|process| library_call!(ioctl(process.as_raw_fd(), GET_INFO, information.as_mut_ptr())));
+    on_canary(target, pid, "PIDFD_GET_INFO", &told)
+}
+
 fn kill(target: &Target) -> Tried {
     let pid: i32 = target.number("pid")?;
     on_canary(target, pid, "kill", &library_call!(kill(pid, 0)))
@@ -96,6 +109,32 @@ fn kill_runtime(_: &Target) -> Tried {
     let above = crate::privileges::parent_of_program();
     let tried = [above, 1].into_iter().filter(|pid| *pid > 0 && *pid != program);
     Ok(Outcome::any(tried.map(|pid| Outcome::of(format_args!("kill {pid}"), &library_call!(kill(pid, 0))))))
+}
+
+/// To what they are already, for the parent of the attack program and the first process.
+fn limit_runtime(_: &Target) -> Tried {
+    let mut outcomes = Vec::new();
+    // SAFETY: cannot fail and takes nothing.
+    let program = unsafe { libc::getppid() };
+    let tried = [crate::privileges::parent_of_program(), 1];
+    for pid in tried.into_iter().filter(|pid| *pid > 0 && *pid != program) {
+        let (mut limit, mut set) = ([0u64; 2], [0u64; 16]);
+        let files = kernel_call!(libc::SYS_prlimit64, pid, libc::RLIMIT_NOFILE, 0usize, limit.as_mut_ptr())
+            .and_then(|_| {
+                kernel_call!(libc::SYS_prlimit64, pid, libc::RLIMIT_NOFILE, limit.as_ptr(), 0usize)
+            });
+        let processors = kernel_call!(libc::SYS_sched_getaffinity, pid, size_of_val(&set), set.as_mut_ptr())
+            .and_then(|_| kernel_call!(libc::SYS_sched_setaffinity, pid, size_of_val(&set), set.as_ptr()));
+        // The call itself gives 20 less the value that is set.
+        let priority = kernel_call!(libc::SYS_getpriority, libc::PRIO_PROCESS, pid)
+            .and_then(|value| kernel_call!(libc::SYS_setpriority, libc::PRIO_PROCESS, pid, 20 - value));
+        outcomes.extend([
+            Outcome::of(format_args!("limits of {pid}"), &files),
+            Outcome::of(format_args!("processors of {pid}"), &processors),
+            Outcome::of(format_args!("priority of {pid}"), &priority),
+        ]);
+    }
+    Ok(Outcome::any(outcomes))
 }
 
 fn ptrace(target: &Target) -> Tried {

@@ -14,6 +14,7 @@ use crate::target::Target;
 
 pub(crate) const ATTACKS: &[Attack] = &[
     Attack::new("res.fork", "start more processes than the limit", fork),
+    Attack::new("res.fork_ids", "start more processes than the limit, as many users", fork_ids),
     Attack::new("res.threads", "start more threads than the limit", threads),
     Attack::new("res.memory", "use more memory than the limit", memory),
     Attack::new("res.memory_many", "use more memory than the limit, in several processes", memory_many),
@@ -24,6 +25,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     Attack::new("res.inodes", "make more files than the limit", inodes),
     Attack::new("res.nofile", "open more files than the limit", nofile),
     Attack::new("res.pty", "open more terminals than a sandbox has", pty),
+    Attack::new("res.aio", "take contexts of asynchronous I/O, of which the whole host has few", aio),
     Attack::new("res.core", "leave core dumps", core),
     Attack::new("res.cpu", "use more CPU time than the limit", cpu),
     Attack::new("res.zombies", "leave dead processes nobody takes away", zombies),
@@ -48,30 +50,64 @@ fn volunteer() {
 }
 
 fn fork(target: &Target) -> Tried {
-    let most = target.number::<usize>("pids")? + 32;
+    Ok(start_many(target.number::<usize>("pids")? + 32, |_| true))
+}
+
+/// Every child becomes another user, so that no limit on the processes of one user holds.
+fn fork_ids(target: &Target) -> Tried {
+    const IDS: usize = 32;
+    let become_another = |index: usize| {
+        let id = 1 + u32::try_from(index % IDS).unwrap_or(0);
+        kernel_call!(libc::SYS_setresuid, id, id, id).is_ok()
+    };
+    Ok(start_many(target.number::<usize>("pids")? + 32, become_another))
+}
+
+/// Starts children that get themselves ready and wait for the end of a pipe, since not everybody may end
+/// them that started them. They have to stay for a while: a limit that is watched may be a little late.
+fn start_many(most: usize, ready: impl Fn(usize) -> bool) -> Outcome {
+    let (mut ends, mut hold) = ([0; 2], [0; 2]);
+    for pipe in [&mut ends, &mut hold] {
+        if let Err(error) = library_call!(pipe2(pipe.as_mut_ptr(), libc::O_CLOEXEC)) {
+            return Outcome::not_testable(errno_name(&error));
+        }
+    }
     let mut children = Vec::new();
-    let mut outcome = Outcome::escaped(format_args!("{most} processes"));
-    while children.len() < most {
-        // SAFETY: one thread only; the child does nothing but wait for its end.
+    let mut refused = None;
+    while children.len() < most && refused.is_none() {
+        // SAFETY: one thread only; the child does nothing but get ready and wait for its end.
         match unsafe { libc::fork() } {
-            -1 => {
-                outcome = stopped(&io::Error::last_os_error(), format_args!("{} processes", children.len()));
-                break;
+            -1 => refused = Some(io::Error::last_os_error()),
+            0 => {
+                let mut word = u8::from(ready(children.len()));
+                kernel_call!(libc::SYS_write, ends[1], &raw const word, 1usize).ok();
+                library_call!(close(ends[1])).ok();
+                library_call!(close(hold[1])).ok();
+                kernel_call!(libc::SYS_read, hold[0], &raw mut word, 1usize).ok();
+                // SAFETY: leaves without running anything of the parent's.
+                unsafe { libc::_exit(0) };
             }
-            0 => loop {
-                // SAFETY: waits for a signal.
-                unsafe { libc::pause() };
-            },
             child => children.push(child),
         }
     }
-    for child in &children {
-        library_call!(kill(*child, libc::SIGKILL)).ok();
+    library_call!(close(ends[1])).ok();
+    // The pipe ends when every child has said its word or is gone.
+    let (mut word, mut not_ready) = (0u8, 0);
+    while matches!(kernel_call!(libc::SYS_read, ends[0], &raw mut word, 1usize), Ok(1)) {
+        not_ready += usize::from(word == 0);
     }
+    let count = children.len();
+    let outcome = match refused {
+        Some(error) => stopped(&error, format_args!("{count} processes")),
+        None if not_ready > 0 => Outcome::contained("they cannot become what they should"),
+        None if all_stay(&children) => Outcome::escaped(format_args!("{count} processes")),
+        None => Outcome::contained(format_args!("{count} processes, for a moment")),
+    };
+    library_call!(close(hold[1])).ok();
     for child in children {
         library_call!(waitpid(child, std::ptr::null_mut(), 0)).ok();
     }
-    Ok(outcome)
+    outcome
 }
 
 fn threads(target: &Target) -> Tried {
@@ -86,6 +122,8 @@ fn threads(target: &Target) -> Tried {
             return Ok(stopped(&error, format_args!("{count} threads")));
         }
     }
+    // A limit that is watched may be a little late.
+    std::thread::sleep(Duration::from_secs(1));
     Ok(Outcome::escaped(format_args!("{most} threads")))
 }
 
@@ -301,6 +339,15 @@ fn pty(_: &Target) -> Tried {
         }
     }
     Ok(Outcome::escaped(format_args!("{} terminals, the last is {}", MOST, masters[MOST - 1].as_raw_fd())))
+}
+
+fn aio(_: &Target) -> Tried {
+    let mut context = 0usize;
+    let made = kernel_call!(libc::SYS_io_setup, 64, &raw mut context);
+    if made.is_ok() {
+        kernel_call!(libc::SYS_io_destroy, context).ok();
+    }
+    Ok(Outcome::of("io_setup", &made))
 }
 
 fn core(_: &Target) -> Tried {

@@ -34,6 +34,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         Ok(socket(&[(libc::AF_ALG, libc::SOCK_SEQPACKET)]))
     }),
     Attack::new("surf.af_rare", "use sockets of rare families", af_rare),
+    Attack::new("surf.inet_rare", "speak rare protocols of the Internet", inet_rare),
     Attack::new("surf.netlink", "use netlink beyond listing interfaces", netlink),
     Attack::new("surf.memory_policy", "move memory between nodes", memory_policy),
     Attack::new("surf.fanotify", "watch whole file systems", fanotify),
@@ -293,6 +294,27 @@ fn af_rare(_: &Target) -> Tried {
     let kinds = [libc::SOCK_DGRAM, libc::SOCK_RAW, libc::SOCK_STREAM, libc::SOCK_SEQPACKET];
     let all: Vec<_> = RARE.iter().flat_map(|family| kinds.map(|kind| (*family, kind))).collect();
     Ok(socket(&all))
+}
+
+fn inet_rare(_: &Target) -> Tried {
+    // SCTP, DCCP, UDP-Lite, multipath TCP, and what a kernel takes for the kind alone.
+    const RARE: &[(libc::c_int, libc::c_int)] = &[
+        (libc::SOCK_STREAM, 132),
+        (libc::SOCK_SEQPACKET, 132),
+        (libc::SOCK_SEQPACKET, 0),
+        (6, 33),
+        (libc::SOCK_DGRAM, 136),
+        (libc::SOCK_STREAM, 262),
+        (libc::SOCK_STREAM, 256),
+        (libc::SOCK_DGRAM, 115),
+    ];
+    let families = [libc::AF_INET, libc::AF_INET6];
+    Ok(Outcome::any(families.into_iter().flat_map(|family| {
+        RARE.iter().map(move |&(kind, protocol)| {
+            let made = descriptor(library_call!(socket(family, kind | libc::SOCK_CLOEXEC, protocol)));
+            Outcome::of(format_args!("protocol {protocol}, kind {kind}"), &made)
+        })
+    })))
 }
 
 fn netlink(_: &Target) -> Tried {

@@ -47,6 +47,8 @@ struct Signal {
     wake_at_pages: u32,
     reclaim: bool,
     stop: bool,
+    /// What a flush failed with. From then on it is not known what is on the disk.
+    broken: Option<String>,
 }
 
 impl Signal {
@@ -70,6 +72,11 @@ impl Gauge {
     pub(crate) fn reclaim(&self) {
         self.lock().reclaim = true;
         self.bell.notify_one();
+    }
+
+    /// Why nothing is to be promised at the moment: the disk did not take what it was given.
+    pub(crate) fn broken(&self) -> Option<String> {
+        self.lock().broken.clone()
     }
 
     fn stop(&self) {
@@ -178,7 +185,14 @@ impl Folder {
     fn run(&mut self) {
         loop {
             let idle = (self.folded_pages >= WORTH_STARTING_OVER).then_some(QUIET);
-            let outcome = match self.shared.gauge.wait(self.folded_commits + 1, u32::MAX, idle) {
+            let woken = if self.shared.gauge.broken().is_some() {
+                // The kernel tells of a failed flush once and forgets what it could not write. Only a log
+                // that starts over, from a database that was written and flushed anew, is to be relied on.
+                Woken::ToReclaim
+            } else {
+                self.shared.gauge.wait(self.folded_commits + 1, u32::MAX, idle)
+            };
+            let outcome = match woken {
                 Woken::ToStop => return,
                 Woken::ByTime | Woken::ToReclaim => self.start_over(),
                 Woken::ByCommits => {
@@ -190,8 +204,13 @@ impl Folder {
                     }
                 }
             };
+            let broken = match &outcome {
+                Err(StoreError::Broken { reason }) => Some(reason.clone()),
+                Ok(()) | Err(_) => None,
+            };
+            self.shared.gauge.lock().broken = broken;
             if let Err(error) = outcome {
-                // The commits are safe in the log; what is late is their way into the database.
+                // The commits are in the log; what is late is their way into the database.
                 tracing::warn!(%error, "could not checkpoint the state database");
                 if let Woken::ToStop = self.shared.gauge.wait(u64::MAX, u32::MAX, Some(PAUSE)) {
                     return;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::ErrorCode;
 use rusqlite::ffi;
+use rustix::io::Errno;
 
 /// An error of the store.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +36,12 @@ pub enum StoreError {
     /// The disk, or the limit on the database, is full. Nothing of the call was kept.
     #[error("the disk of the state directory is full; free some space and try again")]
     Full,
+    /// The disk gives errors, or was made read-only because of them. Nothing of the call was kept.
+    #[error("the disk of the state directory gives errors ({reason}); see to the disk and try again")]
+    Broken {
+        /// What was seen.
+        reason: String,
+    },
     /// Another program holds this state directory.
     #[error(
         "the state directory is in use by {}; stop that one first, or use another directory",
@@ -130,9 +137,20 @@ impl StoreError {
     pub(crate) fn io(doing: &'static str, path: &Path, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full,
+            _ if source.raw_os_error().is_some_and(is_of_a_broken_disk) => {
+                Self::Broken { reason: format!("could not {doing} {}: {source}", path.display()) }
+            }
             _ => Self::Io { doing, path: path.to_owned(), source },
         }
     }
+}
+
+/// What the kernel says when a disk, or the file system on it, cannot be relied on.
+fn is_of_a_broken_disk(errno: i32) -> bool {
+    // EFSCORRUPTED and EFSBADCRC of file systems are these two.
+    const DAMAGED: [Errno; 2] = [Errno::UCLEAN, Errno::BADMSG];
+    let errno = Errno::from_raw_os_error(errno);
+    matches!(errno, Errno::IO | Errno::ROFS) || DAMAGED.contains(&errno)
 }
 
 impl From<rusqlite::Error> for StoreError {
@@ -141,6 +159,9 @@ impl From<rusqlite::Error> for StoreError {
             Some(failure) if failure.code == ErrorCode::DiskFull => Self::Full,
             // The shared-memory file could not grow: SQLite has no better word for a full disk there.
             Some(failure) if failure.extended_code == ffi::SQLITE_IOERR_SHMSIZE => Self::Full,
+            Some(failure) if matches!(failure.code, ErrorCode::SystemIoFailure | ErrorCode::ReadOnly) => {
+                Self::Broken { reason: error.to_string() }
+            }
             _ => Self::Database(error),
         }
     }

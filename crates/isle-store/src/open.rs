@@ -138,5 +138,16 @@ fn check(connection: &Connection, path: &Path, log_bytes: u64) -> Result<(), Sto
         return Ok(());
     }
     let finding: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-    if finding == "ok" { Ok(()) } else { corrupt(finding) }
+    match finding.as_str() {
+        "ok" => Ok(()),
+        _ if could_not_read(&finding) => Err(StoreError::Broken { reason: finding }),
+        _ => corrupt(finding),
+    }
+}
+
+/// Whether the check did not find damage, but a disk that could not be read: the number it ends with is
+/// SQLite's, whose last byte says what kind of error it is.
+fn could_not_read(finding: &str) -> bool {
+    let number = finding.rsplit_once("error code=").and_then(|(_, number)| number.trim().parse::<i32>().ok());
+    number.is_some_and(|number| number & 0xff == rusqlite::ffi::SQLITE_IOERR)
 }

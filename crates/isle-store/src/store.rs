@@ -61,6 +61,9 @@ impl Store {
         change: impl FnOnce(&mut Writer) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let mut writer = self.inner.shared.writer();
+        if let Some(reason) = self.inner.shared.gauge.broken() {
+            return Err(StoreError::Broken { reason });
+        }
         let outcome = isle_fail::fail(Point::StoreBegins)
             .map_err(|error| StoreError::io("write", &self.inner.shared.path, error))
             .and_then(|()| change(&mut writer));

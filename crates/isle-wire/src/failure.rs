@@ -72,6 +72,9 @@ pub enum FailureKind {
     /// The sandbox is paused: nothing is started.
     #[n(40)]
     Paused,
+    /// The disk under the sandbox gives errors.
+    #[n(140)]
+    DiskBroken,
 }
 
 /// Why something failed inside the sandbox.

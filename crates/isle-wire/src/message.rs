@@ -273,6 +273,10 @@ pub struct Ended {
     #[n(20)]
     #[cbor(default)]
     pub unrouted: u64,
+    /// The same at the sandbox's limit on processes.
+    #[n(140)]
+    #[cbor(default)]
+    pub killed_for_processes: u32,
     /// What it moved from and to disks: its first process, whom that waited for, and whoever was ended with
     /// it. `None` when nobody could look. Since generation 3.
     #[n(13)]

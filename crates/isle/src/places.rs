@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use isle_client::Result;
 use isle_engine::{Code, Error};
+use rustix::io::Errno;
 
 use crate::arguments::Global;
 
@@ -117,7 +118,11 @@ fn make_private(directory: &Path) -> Result<()> {
 }
 
 pub(crate) fn cannot(what: &str, path: &Path, error: &io::Error) -> isle_client::ClientError {
-    let code = if error.kind() == io::ErrorKind::StorageFull { Code::NoSpace } else { Code::InvalidPath };
+    let code = match Errno::from_io_error(error) {
+        Some(Errno::NOSPC) => Code::NoSpace,
+        Some(Errno::IO | Errno::UCLEAN | Errno::BADMSG) => Code::DiskBroken,
+        _ => Code::InvalidPath,
+    };
     Error::new(code, format!("cannot {what} {}: {error}", path.display()))
         .next("check that it exists and that this user may use it")
         .into()

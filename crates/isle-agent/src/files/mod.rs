@@ -71,6 +71,8 @@ pub(crate) fn failure(error: &io::Error, doing: impl Into<String>) -> Failure {
         libc::ENOTDIR => FailureKind::NotDirectory,
         libc::EXDEV | libc::ELOOP => FailureKind::Escapes,
         libc::ENOSPC | libc::EDQUOT | libc::EFBIG => FailureKind::NoSpace,
+        // What file systems say of their own damage are the second and the third.
+        libc::EIO | libc::EUCLEAN | libc::EBADMSG => FailureKind::DiskBroken,
         libc::ENXIO => FailureKind::NotRegular,
         libc::EAGAIN => FailureKind::NoProcesses,
         libc::ENOMEM => FailureKind::NoMemory,

@@ -12,37 +12,40 @@ const CHUNK: usize = 256 * 1024;
 /// Files the kernel makes up as they are read have no size; none that is meant to be read is larger.
 const MOST_WITHOUT_SIZE: u64 = 16 << 20;
 
-/// Opens first, so that an error comes before any data.
+/// Opens and reads first, so that an error comes before any data.
 pub(crate) async fn read(stream: &mut Stream, request: &ReadRequest) -> Result<(), FrameError> {
-    let (file, stat) = match open(request) {
-        Ok(opened) => opened,
+    let begun = open(request).and_then(|(file, stat)| {
+        // What a program appends while it is read does not belong to the answer, which would never end.
+        let there = if stat.size > 0 { stat.size.saturating_sub(request.offset) } else { MOST_WITHOUT_SIZE };
+        let left = request.limit.unwrap_or(u64::MAX).min(there);
+        let first = chunk(&file, request.offset, left)?;
+        Ok((file, stat, left, first))
+    });
+    let (file, stat, mut left, mut piece) = match begun {
+        Ok(begun) => begun,
         Err(error) => {
             let failed = failure(&error, format!("read {}", shown(&request.at.path)));
             return write_message(stream, &Reply::Failed(failed)).await;
         }
     };
-    let size = stat.size;
     write_message(stream, &Reply::Stat(stat)).await?;
     let mut offset = request.offset;
-    // What a program appends while it is read does not belong to the answer, which would never end.
-    let there = if size > 0 { size.saturating_sub(offset) } else { MOST_WITHOUT_SIZE };
-    let mut left = request.limit.unwrap_or(u64::MAX).min(there);
-    while left > 0 {
-        let mut buffer = vec![0u8; CHUNK.min(usize::try_from(left).unwrap_or(CHUNK))];
-        let count = match rustix::io::pread(&file, &mut buffer, offset) {
-            Ok(count) => count,
-            // The host was promised contents; without the end frame it knows they are not complete.
-            Err(_) => return Err(FrameError::Ended),
-        };
-        if count == 0 {
-            break;
-        }
-        buffer.truncate(count);
-        offset += count as u64;
-        left -= count as u64;
-        write_frame(stream, &Frame::Data(buffer.into())).await?;
+    while !piece.is_empty() {
+        offset += piece.len() as u64;
+        left -= piece.len() as u64;
+        write_frame(stream, &Frame::Data(piece.into())).await?;
+        // The host was promised contents; without the end frame it knows they are not complete.
+        piece = chunk(&file, offset, left).map_err(|_| FrameError::Ended)?;
     }
     write_frame(stream, &Frame::End).await
+}
+
+/// The next piece, at most `left` bytes of it; empty at the end.
+fn chunk(file: &OwnedFd, offset: u64, left: u64) -> io::Result<Vec<u8>> {
+    let mut buffer = vec![0u8; CHUNK.min(usize::try_from(left).unwrap_or(CHUNK))];
+    let count = rustix::io::pread(file, &mut buffer, offset)?;
+    buffer.truncate(count);
+    Ok(buffer)
 }
 
 fn open(request: &ReadRequest) -> io::Result<(OwnedFd, Stat)> {

@@ -152,6 +152,23 @@ fn in_order(mut all: Vec<Seen>) -> Vec<Seen> {
 }
 
 #[cfg(test)]
+impl Seen {
+    /// Somebody who has one thread and sleeps.
+    pub(super) fn of(pid: i32, parent: i32, began: u64) -> Self {
+        Self {
+            pid,
+            began,
+            parent,
+            state: b'S',
+            used: Duration::ZERO,
+            waited_for: Duration::ZERO,
+            resident: 0,
+            threads: 1,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -168,16 +185,7 @@ mod tests {
 
     #[test]
     fn parents_come_before_children() {
-        let one = |pid: i32, parent: i32| Seen {
-            pid,
-            began: 0,
-            parent,
-            state: b'S',
-            used: Duration::ZERO,
-            waited_for: Duration::ZERO,
-            resident: 0,
-            threads: 1,
-        };
+        let one = |pid: i32, parent: i32| Seen::of(pid, parent, 0);
         let order: Vec<i32> =
             in_order(vec![one(9, 4), one(4, 6), one(6, 1), one(2, 1)]).iter().map(|seen| seen.pid).collect();
         assert_eq!(order, [6, 2, 4, 9]);

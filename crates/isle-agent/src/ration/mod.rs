@@ -1,11 +1,12 @@
 //! Keeping the limits of a sandbox that no cgroup keeps, by looking. While something runs, the agent looks
-//! as often as the room that is left demands: at its memory limit the largest process is killed, and whoever
-//! has used up its share of the CPUs is stopped until there is more. That is watching, not enforcing, and
+//! as often as the room that is left demands: at its memory limit the largest process is killed, of too many
+//! processes the newest are, and whoever has used up its share of the CPUs is stopped until there is more. That is watching, not enforcing, and
 //! the containment report says so. Where nothing runs, nothing is looked at.
 
 mod cpu;
 pub(crate) mod look;
 mod memory;
+mod processes;
 pub(crate) mod usage;
 
 use std::time::{Duration, Instant};
@@ -29,6 +30,7 @@ const EFFORT: u32 = 10;
 pub(crate) struct Ration {
     memory: Option<u64>,
     cpus: Option<f64>,
+    processes: Option<u64>,
     /// Whether the root of the sandbox is in memory.
     root_in_memory: bool,
 }
@@ -40,7 +42,9 @@ impl Ration {
         let thousandths = u32::try_from(request.watch_cpus).unwrap_or(u32::MAX);
         let cpus = Some(f64::from(thousandths) / 1000.0).filter(|&cpus| cpus > 0.0);
         let root_in_memory = matches!(request.volume, Volume::Memory);
-        (memory.is_some() || cpus.is_some()).then_some(Self { memory, cpus, root_in_memory })
+        let processes = Some(request.watch_processes).filter(|&count| count > 0);
+        let keeps_something = memory.is_some() || cpus.is_some() || processes.is_some();
+        keeps_something.then_some(Self { memory, cpus, processes, root_in_memory })
     }
 }
 
@@ -65,6 +69,9 @@ pub(crate) async fn keep(agent: Shared, ration: Ration) {
             continue;
         }
         let mut pause = CALM;
+        if let Some(most) = ration.processes {
+            pause = pause.min(processes::keep(&agent, &seen, most));
+        }
         if let Some(memory) = &mut memory {
             pause = pause.min(memory.keep(&agent, &seen, began));
         }

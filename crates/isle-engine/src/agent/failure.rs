@@ -27,6 +27,7 @@ pub(crate) fn file_error(failure: &Failure, path: &str) -> Error {
         )
         .next("use a path that stays below /workspace, or an absolute path of the sandbox"),
         FailureKind::NoSpace => no_space(),
+        FailureKind::DiskBroken => disk_broken(),
         FailureKind::NotRegular => {
             Error::new(Code::NotRegular, format!("{path} is a pipe, socket or device"))
                 .next("name a regular file")
@@ -111,6 +112,7 @@ pub(crate) fn exec_error(failure: &Failure, program: &str) -> Error {
         FailureKind::NoProcesses => no_processes(),
         FailureKind::NoMemory => no_memory(),
         FailureKind::NoSpace => no_space(),
+        FailureKind::DiskBroken => disk_broken(),
         FailureKind::Paused => paused(),
         FailureKind::Escapes
         | FailureKind::NotRegular
@@ -136,6 +138,12 @@ fn no_guest_root() -> Error {
 fn no_space() -> Error {
     Error::new(Code::NoSpace, "the sandbox has no space left")
         .next("remove files, or make the sandbox anew with a larger `disk`")
+}
+
+fn disk_broken() -> Error {
+    Error::new(Code::DiskBroken, "the disk under the sandbox gives errors")
+        .next("copy out what can still be read; the host's kernel log tells more of the disk")
+        .next("destroying the sandbox works; with `wipe` nothing of what is broken stays")
 }
 
 fn no_processes() -> Error {

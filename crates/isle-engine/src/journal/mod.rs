@@ -350,6 +350,11 @@ pub(crate) fn store_error(error: StoreError) -> Error {
     match error {
         StoreError::Full => Error::new(Code::NoSpace, "the host's disk is full, so nothing can be recorded")
             .next("free space on the disk of the state directory; nothing was started"),
+        StoreError::Broken { .. } => Error::new(Code::DiskBroken, message)
+            .next("the host's kernel log tells of the disk; what runs goes on, and nothing new is begun")
+            .next(
+                "a disk that works again is noticed by itself; one that became read-only needs a new start",
+            ),
         StoreError::TooNew { .. } => {
             Error::new(Code::StateTooNew, message).next("use the newer program, or another state directory")
         }

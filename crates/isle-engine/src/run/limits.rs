@@ -41,7 +41,7 @@ fn rose(before: Option<u64>, after: Option<u64>) -> bool {
 pub(crate) struct Happenings {
     /// The kernel, or the agent in its place, killed a process for lack of memory.
     pub(crate) ran_out_of_memory: bool,
-    /// The kernel refused a process or thread.
+    /// The kernel refused a process or thread, or the agent in its place ended one.
     refused_a_fork: bool,
     /// Nothing counts those.
     counts_memory: bool,
@@ -64,7 +64,8 @@ impl Happenings {
             return memory;
         }
         Self {
-            refused_a_fork: rose(before.refused_forks, backend.refused_forks(id)),
+            refused_a_fork: ended.killed_for_processes > 0
+                || rose(before.refused_forks, backend.refused_forks(id)),
             stopped_for_disk: backend.stopped_for_disk(id),
             ..memory
         }
@@ -245,6 +246,16 @@ fn room_hit(run: &Run, full: Full) -> LimitHit {
 )]
 fn was_busy(ended: &Ended, cpus: f64) -> bool {
     ended.cpu_us as f64 * 100.0 >= cpus * ended.wall_us as f64 * BUSY as f64
+}
+
+/// What a command that did not end well said of its disk. Nothing counts such errors, so its words have
+/// to do.
+pub(crate) fn broken_disk(run: &Run) -> Option<String> {
+    LastWords::of(run).say(&["Input/output error", "Structure needs cleaning"]).then(|| {
+        "by its own last words, the disk under the sandbox gives errors; the host's kernel log tells more, \
+         and destroying the sandbox works"
+            .to_owned()
+    })
 }
 
 /// The end of standard error.

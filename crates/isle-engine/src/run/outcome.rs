@@ -4,7 +4,7 @@
 use isle_wire::{Ended, Exit, Failure, FailureKind, Violation};
 
 use super::kill::signal_name;
-use super::limits::{Happenings, limits_hit, sentence};
+use super::limits::{Happenings, broken_disk, limits_hit, sentence};
 use super::{Ending, Finish, Run};
 use crate::agent::{exec_error, gone};
 use crate::backend::Lifetime;
@@ -90,6 +90,9 @@ fn ended_finish(run: &Run, ended: &Ended, happenings: Happenings) -> Finish {
     // Memory and time were told above, in the words of this end.
     let told = [LimitName::Memory, LimitName::Timeout];
     notes.extend(limits_hit.iter().filter(|hit| !told.contains(&hit.limit)).map(sentence));
+    if state != RunState::Completed {
+        notes.extend(broken_disk(run));
+    }
     if ended.leftovers > 0 && state == RunState::Completed {
         notes.push(format!(
             "{} it left behind ended with it; to keep one going, run it in the foreground with wait \"0s\"",

@@ -321,6 +321,7 @@ impl Place {
                 killed_for_memory: 0,
                 unrouted: 0,
                 transferred: None,
+                killed_for_processes: 0,
             };
             *run.ended.lock().unwrap() = Some(ended.clone());
             run.say(Frame::message(&ExecEvent::Ended(Box::new(ended))));

@@ -269,6 +269,7 @@ fn request(
         directories: None,
         watch_memory: if holds.memory { 0 } else { spec.limits.memory.0 },
         watch_cpus: if holds.cpu { 0 } else { thousandths(spec.limits.cpus) },
+        watch_processes: if holds.pids || counts_processes { 0 } else { u64::from(spec.limits.pids) },
         control: spec.control,
         fixed_etc: spec.fixed_etc,
     }

@@ -29,6 +29,8 @@ pub(super) struct Facts {
     pub(super) kernel: String,
     /// Whether `/proc` tells who is whose child.
     pub(super) lists_children: bool,
+    /// Whether a user namespace has a limit on processes, whatever their ids are.
+    pub(super) namespaces_count_processes: bool,
 }
 
 impl Facts {
@@ -40,6 +42,7 @@ impl Facts {
             (Some(users), Some(groups)) => Some(users.min(groups)),
             _ => None,
         };
+        let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
         Self {
             root: uid == 0,
             user_namespaces: try_user_namespace(),
@@ -52,7 +55,8 @@ impl Facts {
             subordinate_ids,
             id_helpers: ["newuidmap", "newgidmap"].iter().all(|program| on_path(program)),
             images: volume::images_possible(),
-            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            namespaces_count_processes: is_at_least(&kernel, (5, 14)),
+            kernel,
             lists_children: Path::new("/proc/thread-self/children").exists(),
         }
     }
@@ -242,4 +246,11 @@ fn try_user_namespace() -> Result<(), (String, String)> {
         }
         Err(error) => Err((format!("cannot be made: {error}"), fix.into())),
     }
+}
+
+/// Whether a kernel's release is that version or a later one.
+fn is_at_least(release: &str, wanted: (u32, u32)) -> bool {
+    let mut numbers =
+        release.split(|sign: char| !sign.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= wanted
 }

@@ -229,6 +229,10 @@ pub(super) fn refusal(step: &str, errno: i32) -> Error {
         libc::ENOSPC => {
             Error::new(Code::NoSpace, format!("could not {step}: {why}")).next("free disk space on the host")
         }
+        // A host may well refuse with the rest of what a broken disk says.
+        libc::EIO | libc::EUCLEAN | libc::EBADMSG => super::disk_broken(format!("could not {step}: {why}")),
+        // No file system the kernel knows any more.
+        libc::EINVAL if step == "mount the volume" => super::disk_broken(format!("could not {step}: {why}")),
         libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::EUSERS => {
             Error::new(Code::LimitReached, format!("could not {step}: {why}"))
                 .next("destroy sandboxes that are no longer needed, or raise the host's limits")

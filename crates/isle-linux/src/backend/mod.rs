@@ -274,12 +274,24 @@ fn failed(doing: &str, error: impl Into<io::Error>) -> Error {
         Some(libc::ENOSPC | libc::EDQUOT) => {
             Error::new(Code::NoSpace, message).next("free disk space on the host")
         }
+        Some(errno) if is_of_a_broken_disk(errno) => disk_broken(message),
         Some(libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::EUSERS) => {
             Error::new(Code::LimitReached, message)
                 .next("destroy sandboxes that are no longer needed, or raise the host's limits")
         }
+        None if error.kind() == io::ErrorKind::InvalidData => disk_broken(message),
         _ => Error::internal(message),
     }
+}
+
+/// What the kernel says of a disk that fails, and of a file system that is damaged or, because of that,
+/// read-only.
+fn is_of_a_broken_disk(errno: i32) -> bool {
+    matches!(errno, libc::EIO | libc::EUCLEAN | libc::EBADMSG | libc::EROFS)
+}
+
+fn disk_broken(message: String) -> Error {
+    Error::new(Code::DiskBroken, message).next("see to the host's disk; its kernel log tells more")
 }
 
 /// A failpoint whose error is one of ours.

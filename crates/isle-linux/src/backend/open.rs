@@ -26,9 +26,14 @@ fn attacks(facts: &Facts, tier: Tier, key: &str) -> &'static [&'static str] {
             &["ns.user", "ns.pid", "ns.mnt", "ns.net", "ns.ipc", "ns.uts", "ns.cgroup", "proc.exists"]
         }
         ("cgroup_namespace", _) => &["ns.cgroup"],
-        ("own_root", _) => {
-            &["fs.canary_stat", "fs.path_open", "fs.readlink_host", "fs.chdir_host", "fs.watch_host"]
-        }
+        ("own_root", _) => &[
+            "fs.canary_stat",
+            "fs.path_open",
+            "fs.readlink_host",
+            "fs.chdir_host",
+            "fs.watch_host",
+            "fs.device_times",
+        ],
         ("private_ids", _) => &["proc.own_uid", "proc.groups"],
         ("file_attributes", _) => &["fs.chmod_host", "fs.chown_host", "fs.utime_host", "fs.xattr_host"],
         ("no_signals_out", _) => {
@@ -38,8 +43,9 @@ fn attacks(facts: &Facts, tier: Tier, key: &str) -> &'static [&'static str] {
         ("landlock", Tier::Container) => &["proc.oom_adj"],
         ("memory_limit", Tier::Container) => &["res.memory_many", "res.memfd", "res.sysv_memory"],
         ("memory_limit", Tier::Process) => &["res.memory_many", "res.memfd"],
-        // In a container, and for root, an rlimit stands in: it counts ids nobody else has.
+        // For root an rlimit stands in: it counts an id nobody else has.
         ("pids_limit", Tier::Process) if !facts.root => &["res.fork", "res.threads"],
+        ("pids_limit", Tier::Container) => &["res.fork_ids"],
         ("cpu_limit", _) => &["res.cpu"],
         ("disk_limit", _) => &["res.disk", "res.inodes"],
         _ => &[],

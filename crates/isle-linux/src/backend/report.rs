@@ -59,13 +59,23 @@ fn container(facts: &Facts, cgroups: &Cgroups, lifetime: Lifetime) -> Vec<Guaran
         line("no_new_privileges", Ok("set for every process".into())),
     ];
     lines.extend(common(facts, cgroups).into_iter().map(|one| match one.key.as_str() {
-        "pids_limit" if !cgroups.holds().pids => {
-            line("pids_limit", Ok("an rlimit on the processes of each of its user ids".into()))
-        }
+        "pids_limit" if !cgroups.holds().pids => line("pids_limit", counted_by_namespace(facts)),
         _ => one,
     }));
     lines.push(disk(facts, lifetime));
     lines
+}
+
+/// Processes of a container that no cgroup counts.
+fn counted_by_namespace(facts: &Facts) -> Result<String, (String, String)> {
+    if facts.namespaces_count_processes {
+        Ok("the kernel counts the processes of its user namespace against an rlimit".into())
+    } else {
+        Err((
+            "an rlimit on the processes of each of its user ids, of which guest root has many".into(),
+            "use Linux 5.14 or newer, or give the daemon cgroups".into(),
+        ))
+    }
 }
 
 /// What tier `process` holds, and exactly what it does not: whatever needs namespaces, and, for an
@@ -156,6 +166,9 @@ fn watch(facts: &Facts, cgroups: &Cgroups, tier: Tier, lines: &mut [Guarantee]) 
         let how = match one.key.as_str() {
             "memory_limit" if !holds.memory && sees => {
                 "watched, not enforced: the agent looks, and at the limit kills the largest process; one process alone is held by an rlimit"
+            }
+            "pids_limit" if one.status == GuaranteeStatus::Missing && tier == Tier::Process && sees => {
+                "watched, not enforced: the agent looks, and ends what is too many"
             }
             "cpu_limit" if !holds.cpu && sees => {
                 "watched, not enforced: the agent looks, and stops a sandbox that has used its share until it has more"
@@ -265,8 +278,9 @@ pub(super) fn of_sandbox(
 ) -> Containment {
     let mut guarantees = guarantees(facts, cgroups, spec.tier, spec.lifetime);
     if welcome.generation < RATION_GENERATION {
-        for one in
-            guarantees.iter_mut().filter(|one| ["memory_limit", "cpu_limit"].contains(&one.key.as_str()))
+        for one in guarantees
+            .iter_mut()
+            .filter(|one| ["memory_limit", "pids_limit", "cpu_limit"].contains(&one.key.as_str()))
         {
             if one.status == GuaranteeStatus::Watched {
                 one.status = GuaranteeStatus::Missing;

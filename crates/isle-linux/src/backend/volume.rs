@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use isle_engine::values::{Address, ByteSize, SandboxId};
-use isle_engine::{Error, Result};
+use isle_engine::{Code, Error, Result};
 use isle_fail::Point;
 
 use super::record::Records;
@@ -61,10 +61,24 @@ pub(super) async fn prepare(inner: &Arc<Inner>, volume: &Address, limit: ByteSiz
         return Ok(Prepared { source, loop_device: None });
     }
     let templates = inner.records.state().join("images");
-    let opened = tokio::task::spawn_blocking(move || open_image(&image, &templates, limit, LET_GO)).await;
-    let device =
-        opened.map_err(Error::internal)?.map_err(|error| failed("open the volume's image", error))?;
+    let path = image.clone();
+    let opened = tokio::task::spawn_blocking(move || open_image(&path, &templates, limit, LET_GO)).await;
+    let device = opened.map_err(Error::internal)?.map_err(|error| unusable(&image, error))?;
     Ok(Prepared { source: Volume::LoopDevice, loop_device: Some(device) })
+}
+
+/// Why an image could not be used, and what can be done about it.
+fn unusable(image: &Path, error: io::Error) -> Error {
+    let broken = failed("open the volume's image", error);
+    if broken.code != Code::DiskBroken {
+        return broken;
+    }
+    broken
+        .next(format!(
+            "`e2fsck -f {}` repairs the image by hand, and asks before it drops anything",
+            image.display()
+        ))
+        .next("if nothing in the workspace is needed, destroy the sandbox with `wipe` and make it anew")
 }
 
 /// Bytes on disk of a sandbox's volume.
@@ -207,10 +221,13 @@ fn repair(image: &Path) -> io::Result<()> {
     // 0: nothing to do, 1: repaired.
     match output.status.code() {
         Some(0 | 1) => Ok(()),
-        _ => Err(io::Error::other(format!(
-            "the volume is damaged beyond automatic repair: {}",
-            String::from_utf8_lossy(&output.stdout).trim()
-        ))),
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!(
+                "the volume is damaged beyond automatic repair: {}",
+                String::from_utf8_lossy(&output.stdout).trim()
+            ),
+        )),
     }
 }
 

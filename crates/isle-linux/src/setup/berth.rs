@@ -78,6 +78,8 @@ fn devices(target: &Path) -> io::Result<()> {
         let node = target.join(name);
         fs::write(&node, b"")?;
         bind_recursive(&Path::new("/dev").join(name), &node)?;
+        // A device is written to all the same; its times and rights, which are the host's, are not.
+        set_attributes(&node, libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC)?;
     }
     for name in ["pts", "shm", "mqueue"] {
         fs::create_dir(target.join(name))?;

@@ -22,6 +22,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     Attack::new("fs.chmod_host", "change the permissions of a file of the host", chmod_host),
     Attack::new("fs.chown_host", "change the owner of a file of the host", chown_host),
     Attack::new("fs.utime_host", "change the times of a file of the host", utime_host),
+    Attack::new("fs.device_times", "change the times of the host's devices", device_times),
     Attack::new("fs.xattr_host", "change an attribute of a file of the host", xattr_host),
     Attack::new("fs.system_write", "write among the host's programs", system_write),
     Attack::new("fs.etc_write", "write the host's settings", etc_write),
@@ -132,6 +133,14 @@ fn utime_host(target: &Target) -> Tried {
         library_call!(utimensat(libc::AT_FDCWD, path.as_ptr(), times.as_ptr(), 0))
     });
     Ok(Outcome::of("utimensat", &changed))
+}
+
+/// To now, which whoever may write to a file may do.
+fn device_times(_: &Target) -> Tried {
+    Ok(Outcome::any([c"/dev/null", c"/dev/zero", c"/dev/tty"].map(|path| {
+        let changed = library_call!(utimensat(libc::AT_FDCWD, path.as_ptr(), std::ptr::null(), 0));
+        Outcome::of(path.to_string_lossy(), &changed)
+    })))
 }
 
 fn xattr_host(target: &Target) -> Tried {

@@ -271,6 +271,11 @@ pub(crate) fn store_error(places: &Places, error: StoreError) -> Error {
         }
         StoreError::Full => Error::new(Code::NoSpace, format!("the disk of {state_dir} is full"))
             .next("free some space there and start again"),
+        StoreError::Broken { reason } => {
+            Error::new(Code::DiskBroken, format!("the disk of {state_dir} gives errors: {reason}")).next(
+                "see to the disk (the host's kernel log tells more) and start again; nothing was changed",
+            )
+        }
         StoreError::Corrupt { path, reason } => {
             let path = path.display();
             Error::new(Code::StateDamaged, format!("{path} cannot be used: {reason}; nothing was touched"))

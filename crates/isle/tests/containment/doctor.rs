@@ -1,5 +1,9 @@
 //! `isle doctor --deep`: the same attacks for everybody, on their own host.
 
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::harness::{Home, TestDaemon, finish};
@@ -40,6 +44,36 @@ fn a_deep_look_at_one_tier_prints_the_table_and_what_to_change() {
     ] {
         assert!(text.contains(part), "{part} is not in:\n{text}");
     }
+}
+
+/// Somebody takes a limit off while the doctor looks, so that the report claims more than holds.
+#[test]
+fn a_tier_that_does_not_hold_what_it_claims_is_said_and_the_exit_code_is_1() {
+    let daemon = TestDaemon::start();
+    let over = AtomicBool::new(false);
+    let (output, lifted) = std::thread::scope(|scope| {
+        let nemesis = scope.spawn(|| {
+            let mut lifted = 0;
+            while !over.load(Ordering::Relaxed) {
+                for cgroup in daemon.counts().cgroups.iter().filter(|path| path.contains("/sb_")) {
+                    lifted += usize::from(std::fs::write(Path::new(cgroup).join("pids.max"), "max").is_ok());
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            lifted
+        });
+        let output = finish(&mut daemon.isle(&["doctor", "--deep", "--tier", "container"]));
+        over.store(true, Ordering::Relaxed);
+        (output, nemesis.join().unwrap())
+    });
+    if lifted == 0 {
+        println!("skipped: there are no cgroups here whose limits could be taken off");
+        return;
+    }
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let fork = said.lines().find(|line| line.starts_with("res.fork ")).unwrap_or_default();
+    assert!(fork.contains("ESCAPED"), "{said}");
 }
 
 #[test]

@@ -109,7 +109,7 @@ fn out_of_a_process_sandbox_gets_exactly_what_its_report_names() {
     let report = range.create(&daemon, "box", "process");
     for (key, open) in misses(&report) {
         let of_namespaces = ["namespaces", "own_root", "disk_limit"].contains(&key);
-        let of_users = ["private_ids", "file_attributes", "no_signals_out", "pids_limit"].contains(&key);
+        let of_users = ["private_ids", "file_attributes", "no_signals_out"].contains(&key);
         assert!(of_namespaces || (!is_root() && of_users), "{key} is missing");
         assert!(!open.is_empty(), "{key} is missing and names no attack");
     }
@@ -118,6 +118,32 @@ fn out_of_a_process_sandbox_gets_exactly_what_its_report_names() {
     assert_exact(&results, &report, &[]);
     assert_nothing_is_left(&range, &daemon, "box");
     table::check(&column("process"), &results);
+}
+
+/// Nothing is delegated to most ordinary users, and a host may not show its cgroups to root either.
+#[test]
+fn without_cgroups_nobody_in_a_container_takes_more_than_the_limits_not_even_its_root() {
+    const WITHOUT: &str =
+        r#"exec unshare --mount -- sh -c 'mount -t tmpfs none /sys/fs/cgroup && exec "$@"' sh "$@""#;
+    let range = Range::new();
+    let mut daemon = range.daemon();
+    if is_root() {
+        daemon.terminate();
+        daemon.launch_by(WITHOUT);
+    }
+    let report = range.create(&daemon, "box", "container");
+    let taken: Vec<&str> = isle_probe::attacks()
+        .map(|attack| attack.name)
+        .filter(|name| name.starts_with("res."))
+        .filter(|name| !["res.disk", "res.inodes"].contains(name))
+        .collect();
+    let only = format!("--only={}", taken.join(","));
+    for user in ["--user=sandbox", "--user=root"] {
+        let results = range.named(&daemon, "box", &[user], std::slice::from_ref(&only));
+        assert_eq!(results.len(), taken.len());
+        assert!(with(&results, Verdict::NotTestable).is_empty(), "{results:#?}");
+        assert_exact(&results, &report, &["disk_limit"]);
+    }
 }
 
 /// What is granted where a gate is to stand.

@@ -7,7 +7,7 @@ use crate::harness::until;
 
 #[test]
 fn while_the_database_cannot_be_written_nothing_is_begun_and_what_ends_is_recorded_afterwards() {
-    for (action, code) in [(Action::Fail, "INTERNAL"), (Action::Full, "NO_SPACE")] {
+    for (action, code) in [(Action::Fail, "DISK_BROKEN"), (Action::Full, "NO_SPACE")] {
         let mut ground = Ground::new();
         ground.daemon.shell("box", "mkfifo gate");
         let job = ground.daemon.exec("box", json!({"command": "read go < gate; echo went on", "wait": "0s"}));

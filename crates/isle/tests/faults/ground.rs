@@ -112,9 +112,7 @@ impl Ground {
 
     /// A request that may be refused or cut off.
     pub(crate) fn ask(&self, line: &str, body: Option<&Value>) -> Told {
-        let body = body.map(Value::to_string).unwrap_or_default();
-        let socket = self.daemon.socket();
-        told(try_unix(&socket, line, &["Content-Type: application/json"], body.as_bytes()))
+        ask(&self.daemon, line, body)
     }
 
     /// The same with a body that is not JSON.
@@ -222,6 +220,12 @@ impl Ground {
                 && self.volumes().is_empty()
         });
     }
+}
+
+/// A request that may be refused or cut off.
+pub(crate) fn ask(daemon: &TestDaemon, line: &str, body: Option<&Value>) -> Told {
+    let body = body.map(Value::to_string).unwrap_or_default();
+    told(try_unix(&daemon.socket(), line, &["Content-Type: application/json"], body.as_bytes()))
 }
 
 /// What an answer, or the lack of one, tells.

@@ -15,6 +15,7 @@ mod ground;
 #[path = "../harness/mod.rs"]
 #[expect(dead_code, unused_imports, reason = "shared with the other end-to-end tests, which use the rest")]
 mod harness;
+mod medium;
 mod parts;
 mod points;
 mod recovery;

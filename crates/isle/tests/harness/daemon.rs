@@ -1,10 +1,12 @@
 //! A real daemon with its own state: started, killed, started again, and checked for leaks when it
 //! goes, whether its test passed or not.
 
+use std::any::Any;
 use std::ffi::OsStr;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -23,6 +25,8 @@ const SETTLE: Duration = Duration::from_secs(20);
 /// A real daemon with its own state, checked for leaks when it goes.
 #[derive(Debug)]
 pub(crate) struct TestDaemon {
+    /// What its home stands on, given up when the daemon is gone and before the home is.
+    footing: Option<Arc<dyn Any + Send + Sync>>,
     home: Home,
     child: Option<Child>,
     settings: Vec<(String, String)>,
@@ -52,6 +56,17 @@ impl TestDaemon {
         Self::start_in(Home::new(), None, hidden, settings)
     }
 
+    /// The same in a home that stands on something that goes with the daemon.
+    pub(crate) fn start_on(
+        footing: Arc<dyn Any + Send + Sync>,
+        home: Home,
+        settings: &[(&str, &str)],
+    ) -> Self {
+        let mut daemon = Self::start_in(home, None, Vec::new(), settings);
+        daemon.footing = Some(footing);
+        daemon
+    }
+
     fn start_in(home: Home, config: Option<&str>, hidden: Vec<PathBuf>, settings: &[(&str, &str)]) -> Self {
         if let Some(config) = config {
             home.write("config/isle/config.toml", config);
@@ -64,7 +79,7 @@ impl TestDaemon {
         }
         all.extend(settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         let before = Counts::now(&home.state_dir(), &home.runtime_dir());
-        let mut daemon = Self { home, child: None, settings: all, hidden, before };
+        let mut daemon = Self { footing: None, home, child: None, settings: all, hidden, before };
         daemon.launch();
         daemon
     }

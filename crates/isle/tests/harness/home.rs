@@ -16,11 +16,17 @@ const HANGS: Duration = Duration::from_secs(90);
 #[derive(Debug)]
 pub(crate) struct Home {
     directory: TempDir,
+    state: &'static str,
 }
 
 impl Home {
     pub(crate) fn new() -> Self {
-        Self { directory: tempfile::Builder::new().prefix("isle-test-").tempdir().unwrap() }
+        Self { directory: tempfile::Builder::new().prefix("isle-test-").tempdir().unwrap(), state: "state" }
+    }
+
+    /// One whose state is a directory deeper, for what is to be under it.
+    pub(crate) fn with_state_at(state: &'static str) -> Self {
+        Self { state, ..Self::new() }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -29,7 +35,7 @@ impl Home {
 
     /// Where the daemon of this home keeps its state.
     pub(crate) fn state_dir(&self) -> PathBuf {
-        self.path().join("state")
+        self.path().join(self.state)
     }
 
     /// Where the sockets of this home are.

@@ -92,4 +92,7 @@ fn a_container_has_exactly_the_expected_mounts() {
         ["/dev/full", "/dev/null", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero"],
         "and nothing else: {mounts:?}"
     );
+    for (place, found) in &mounts {
+        assert!(found.ends_with(" noexec nosuid ro"), "{place}: {found}");
+    }
 }

@@ -16,7 +16,7 @@ use crate::plan::{NAMES, Operation, operation};
 /// Refusals that any call may get while things go wrong, and that say that nothing was begun.
 const NOT_BEGUN: [&str; 4] = ["NO_SPACE", "BUSY", "LIMIT_REACHED", "DAEMON_UNAVAILABLE"];
 /// Refusals after which it is not known how far it came.
-const SOMEWHERE: [&str; 2] = ["SANDBOX_FAILED", "INTERNAL"];
+const SOMEWHERE: [&str; 3] = ["SANDBOX_FAILED", "INTERNAL", "DISK_BROKEN"];
 
 #[derive(Debug)]
 pub(crate) struct Client {

@@ -44,9 +44,16 @@ const ERRNO: u32 = 0x0005_0000;
 
 const NOT_A_CALL: u32 = ERRNO | libc::ENOSYS.unsigned_abs();
 const NO_FAMILY: u32 = ERRNO | libc::EAFNOSUPPORT.unsigned_abs();
+const NO_PROTOCOL: u32 = ERRNO | libc::EPROTONOSUPPORT.unsigned_abs();
 
 /// The part of a socket's type that is not a flag.
 const SOCKET_KIND: u32 = 0xf;
+/// The part of an `ioctl` that says what it is, whatever size its argument has.
+const IOCTL_NUMBER: u32 = 0xffff;
+
+/// Processes by number: the caller, and the first of a pid namespace.
+const ITSELF: u32 = 0;
+const AGENT: u32 = 1;
 
 /// What is done with one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,9 +95,7 @@ fn ranges(policy: Policy, absent: &[libc::c_long]) -> Vec<(u32, Verdict)> {
         verdicts.extend(numbers.iter().filter_map(|&number| Some((u32::try_from(number).ok()?, verdict))));
     };
     let special = |number: &libc::c_long| {
-        policy == Policy::Process
-            && (calls::REFUSED_AMONG_HOST_SOCKETS.contains(number)
-                || calls::CHECKED_AMONG_HOST_PROCESSES.iter().any(|(checked, _)| checked == number))
+        policy == Policy::Process && calls::REFUSED_AMONG_HOST_SOCKETS.contains(number)
     };
     let allowed: Vec<libc::c_long> = calls::ALLOWED
         .iter()
@@ -105,12 +110,9 @@ fn ranges(policy: Policy, absent: &[libc::c_long]) -> Vec<(u32, Verdict)> {
         Policy::Process => {
             add(calls::SYSTEM_V_IPC, Verdict::Return(NOTIFY));
             add(calls::REFUSED_AMONG_HOST_SOCKETS, Verdict::Return(NOTIFY));
-            for &(number, check) in calls::CHECKED_AMONG_HOST_PROCESSES {
-                add(&[number], Verdict::Check(check));
-            }
         }
     }
-    for &(number, check) in calls::CHECKED {
+    for &(number, check) in calls::CHECKED.iter().chain(calls::CHECKED_OF_PROCESSES) {
         add(&[number], Verdict::Check(check));
     }
     verdicts.sort_by_key(|&(number, _)| number);
@@ -169,53 +171,89 @@ fn examine(check: Check, policy: Policy) -> Vec<Instruction> {
         Check::Socket => match policy {
             Policy::Container => vec![
                 load_argument(0),
-                jump(JUMP_EQUAL, family(libc::AF_UNIX), 5, 0),
-                jump(JUMP_EQUAL, family(libc::AF_INET), 4, 0),
-                jump(JUMP_EQUAL, family(libc::AF_INET6), 3, 0),
-                jump(JUMP_EQUAL, family(libc::AF_NETLINK), 0, 3),
+                jump(JUMP_EQUAL, number(libc::AF_UNIX), 16, 0),
+                jump(JUMP_EQUAL, number(libc::AF_INET), 4, 0),
+                jump(JUMP_EQUAL, number(libc::AF_INET6), 3, 0),
+                jump(JUMP_EQUAL, number(libc::AF_NETLINK), 0, 14),
                 load_argument(2),
-                jump(JUMP_EQUAL, 0, 0, 1), // NETLINK_ROUTE: reading one's own interfaces
+                jump(JUMP_EQUAL, 0, 11, 12), // NETLINK_ROUTE: reading one's own interfaces
+                // Of the internet's protocols those that everybody speaks: the others are rare, and their
+                // code in the kernel is seldom looked at, or even loaded for the first who asks.
+                load_argument(1),
+                step(AND, SOCKET_KIND),
+                jump(JUMP_EQUAL, number(libc::SOCK_STREAM), 2, 0),
+                jump(JUMP_EQUAL, number(libc::SOCK_DGRAM), 1, 0),
+                jump(JUMP_EQUAL, number(libc::SOCK_RAW), 0, 8), // which needs a capability nobody has
+                load_argument(2),
+                jump(JUMP_EQUAL, 0, 4, 0),
+                jump(JUMP_EQUAL, number(libc::IPPROTO_ICMP), 3, 0),
+                jump(JUMP_EQUAL, number(libc::IPPROTO_TCP), 2, 0),
+                jump(JUMP_EQUAL, number(libc::IPPROTO_UDP), 1, 0),
+                jump(JUMP_EQUAL, number(libc::IPPROTO_ICMPV6), 0, 2),
                 step(RETURN, ALLOW),
                 step(RETURN, NO_FAMILY),
+                step(RETURN, NO_PROTOCOL),
             ],
             Policy::Process => vec![step(RETURN, NO_FAMILY)],
         },
         Check::SocketPair => match policy {
             Policy::Container => vec![
                 load_argument(0),
-                jump(JUMP_EQUAL, family(libc::AF_UNIX), 0, 1),
+                jump(JUMP_EQUAL, number(libc::AF_UNIX), 0, 1),
                 step(RETURN, ALLOW),
                 step(RETURN, NO_FAMILY),
             ],
             // A datagram socket, even of a pair, can be pointed at any socket of the host later.
             Policy::Process => vec![
                 load_argument(0),
-                jump(JUMP_EQUAL, family(libc::AF_UNIX), 0, 4),
+                jump(JUMP_EQUAL, number(libc::AF_UNIX), 0, 4),
                 load_argument(1),
                 step(AND, SOCKET_KIND),
-                jump(JUMP_EQUAL, family(libc::SOCK_STREAM), 2, 0),
-                jump(JUMP_EQUAL, family(libc::SOCK_SEQPACKET), 1, 0),
+                jump(JUMP_EQUAL, number(libc::SOCK_STREAM), 2, 0),
+                jump(JUMP_EQUAL, number(libc::SOCK_SEQPACKET), 1, 0),
                 step(RETURN, NO_FAMILY),
                 step(RETURN, ALLOW),
             ],
         },
-        Check::Itself => {
-            vec![load_argument(0), jump(JUMP_EQUAL, 0, 0, 1), step(RETURN, ALLOW), step(RETURN, NOTIFY)]
+        Check::OfProcess => {
+            let (who, named, another) = match policy {
+                Policy::Container => (AGENT, NOTIFY, ALLOW),
+                Policy::Process => (ITSELF, ALLOW, NOTIFY),
+            };
+            vec![load_argument(0), jump(JUMP_EQUAL, who, 0, 1), step(RETURN, named), step(RETURN, another)]
         }
-        Check::ItselfByKind(process) => vec![
-            load_argument(0),
-            jump(JUMP_EQUAL, process, 0, 3),
-            load_argument(1),
-            jump(JUMP_EQUAL, 0, 0, 1),
-            step(RETURN, ALLOW),
-            step(RETURN, NOTIFY),
-        ],
+        Check::OfProcessByKind(process) => match policy {
+            Policy::Container => vec![
+                load_argument(0),
+                jump(JUMP_EQUAL, process + 2, 3, 0), // a user: the agent's may be the caller's
+                load_argument(1),
+                jump(JUMP_EQUAL, AGENT, 1, 0),
+                step(RETURN, ALLOW),
+                step(RETURN, NOTIFY),
+            ],
+            Policy::Process => vec![
+                load_argument(0),
+                jump(JUMP_EQUAL, process, 0, 3),
+                load_argument(1),
+                jump(JUMP_EQUAL, ITSELF, 0, 1),
+                step(RETURN, ALLOW),
+                step(RETURN, NOTIFY),
+            ],
+        },
         Check::Ioctl => {
+            // Its size is part of the number, and grows with the kernel's versions.
+            let of_processes = match policy {
+                Policy::Container => vec![],
+                Policy::Process => {
+                    vec![step(AND, IOCTL_NUMBER), jump(JUMP_EQUAL, calls::PIDFD_GET_INFO, 1, 0)]
+                }
+            };
             let mut code = vec![load_argument(1)];
-            let count = u8::try_from(calls::REFUSED_IOCTLS.len()).unwrap_or(u8::MAX);
+            let count = u8::try_from(calls::REFUSED_IOCTLS.len() + of_processes.len()).unwrap_or(u8::MAX);
             for (index, &request) in (0u8..).zip(calls::REFUSED_IOCTLS) {
                 code.push(jump(JUMP_EQUAL, request, count - index, 0));
             }
+            code.extend(of_processes);
             code.extend([step(RETURN, ALLOW), step(RETURN, NOTIFY)]);
             code
         }
@@ -229,7 +267,7 @@ fn examine(check: Check, policy: Policy) -> Vec<Instruction> {
     }
 }
 
-fn family(value: libc::c_int) -> u32 {
+fn number(value: libc::c_int) -> u32 {
     value.unsigned_abs()
 }
 

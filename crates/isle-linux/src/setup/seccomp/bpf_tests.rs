@@ -152,6 +152,7 @@ fn a_process_changes_limits_and_priorities_of_itself_only() {
         assert_eq!(process(number, [0; 3]), ALLOW);
         assert_eq!(process(number, [1234, 0, 0]), NOTIFY);
         assert_eq!(container(number, [1234, 0, 0]), ALLOW);
+        assert_eq!(container(number, [1, 0, 0]), NOTIFY, "the agent's");
     }
     assert_eq!(process(libc::SYS_setpriority, [0, 0, 5]), ALLOW);
     assert_eq!(process(libc::SYS_setpriority, [0, 1234, 5]), NOTIFY);

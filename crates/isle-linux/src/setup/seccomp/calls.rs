@@ -11,10 +11,12 @@ pub(super) enum Check {
     Socket,
     /// `socketpair`: Unix only; in the host's namespaces only kinds that stay connected to each other.
     SocketPair,
-    /// The process named by the first argument is the caller itself (0).
-    Itself,
-    /// `setpriority` and `ioprio_set`: of the kind "process", and that process is the caller itself.
-    ItselfByKind(u32),
+    /// The process named by the first argument: in the host's namespaces the caller itself (0), in its own
+    /// anybody but the agent, which is the first.
+    OfProcess,
+    /// `setpriority` and `ioprio_set`: the same for the second argument, where the first is the kind
+    /// "process" or one of the two above it, "group" and "user".
+    OfProcessByKind(u32),
     /// `ioctl`: no injecting into a terminal, no line disciplines, no climbing among namespaces.
     Ioctl,
     /// `personality`: only asking, or the plain one.
@@ -35,6 +37,10 @@ pub(super) const NAMESPACE_FLAGS: u32 = (libc::CLONE_NEWNS
 /// to the one above.
 pub(super) const REFUSED_IOCTLS: &[u32] = &[0x5412, 0x541C, 0x5423, 0xb701, 0xb702];
 
+/// Asks a pidfd whose process it is. Refused where those of the host's processes can be had: it tells
+/// users, parents and control groups of anybody.
+pub(super) const PIDFD_GET_INFO: u32 = 0xff0b;
+
 pub(super) const CHECKED: &[(c_long, Check)] = &[
     (libc::SYS_clone, Check::CloneFlags),
     (libc::SYS_socket, Check::Socket),
@@ -43,16 +49,17 @@ pub(super) const CHECKED: &[(c_long, Check)] = &[
     (libc::SYS_personality, Check::Personality),
 ];
 
-/// Looked at where other processes of the same user are in reach: their limits and priorities are
-/// none of the sandbox's business, and no other wall covers them.
-pub(super) const CHECKED_AMONG_HOST_PROCESSES: &[(c_long, Check)] = &[
-    (libc::SYS_prlimit64, Check::Itself),
-    (libc::SYS_sched_setaffinity, Check::Itself),
-    (libc::SYS_sched_setattr, Check::Itself),
-    (libc::SYS_sched_setparam, Check::Itself),
-    (libc::SYS_sched_setscheduler, Check::Itself),
-    (libc::SYS_setpriority, Check::ItselfByKind(0)),
-    (libc::SYS_ioprio_set, Check::ItselfByKind(1)),
+/// Limits and priorities of processes. Where others of the same user are in reach, theirs are none of the
+/// sandbox's business, and no other wall covers them. In a container the agent has the id of guest root,
+/// and keeps limits: whoever takes its descriptors or its turns away would have none.
+pub(super) const CHECKED_OF_PROCESSES: &[(c_long, Check)] = &[
+    (libc::SYS_prlimit64, Check::OfProcess),
+    (libc::SYS_sched_setaffinity, Check::OfProcess),
+    (libc::SYS_sched_setattr, Check::OfProcess),
+    (libc::SYS_sched_setparam, Check::OfProcess),
+    (libc::SYS_sched_setscheduler, Check::OfProcess),
+    (libc::SYS_setpriority, Check::OfProcessByKind(0)),
+    (libc::SYS_ioprio_set, Check::OfProcessByKind(1)),
 ];
 
 /// Absent where no cgroup counts memory: files without a name anywhere, which nobody sees once they are
@@ -116,7 +123,8 @@ named_table! {
 }
 
 table! {
-    /// What ordinary programs need.
+    /// What ordinary programs need. Contexts of asynchronous I/O (`io_setup`) are missing on purpose: the
+    /// whole machine shares one small number of them, and nothing counts whose they are.
     ALLOWED:
     SYS_accept SYS_accept4 SYS_bind SYS_brk SYS_capget SYS_capset SYS_chdir SYS_clock_getres SYS_clock_gettime
     SYS_clock_nanosleep SYS_close SYS_close_range SYS_connect SYS_copy_file_range SYS_dup SYS_dup3
@@ -128,23 +136,22 @@ table! {
     SYS_getdents64 SYS_getegid SYS_geteuid SYS_getgid SYS_getgroups SYS_getitimer SYS_getpeername SYS_getpgid
     SYS_getpid SYS_getppid SYS_getpriority SYS_getrandom SYS_getresgid SYS_getresuid SYS_getrlimit SYS_getrusage
     SYS_getsid SYS_getsockname SYS_getsockopt SYS_gettid SYS_gettimeofday SYS_getuid SYS_getxattr
-    SYS_inotify_add_watch SYS_inotify_init1 SYS_inotify_rm_watch SYS_io_cancel SYS_io_destroy SYS_io_getevents
-    SYS_io_setup SYS_io_submit SYS_ioprio_get SYS_ioprio_set SYS_kill SYS_landlock_add_rule
+    SYS_inotify_add_watch SYS_inotify_init1 SYS_inotify_rm_watch SYS_ioprio_get SYS_kill SYS_landlock_add_rule
     SYS_landlock_create_ruleset SYS_landlock_restrict_self SYS_lgetxattr SYS_linkat SYS_listen SYS_listxattr
     SYS_llistxattr SYS_lremovexattr SYS_lseek SYS_lsetxattr SYS_madvise SYS_membarrier SYS_memfd_create
     SYS_mincore SYS_mkdirat SYS_mknodat SYS_mlock SYS_mlock2 SYS_mlockall SYS_mmap SYS_mprotect SYS_mremap
     SYS_mseal SYS_msync SYS_munlock SYS_munlockall SYS_munmap SYS_nanosleep SYS_newfstatat SYS_openat SYS_openat2
     SYS_pidfd_open SYS_pidfd_send_signal SYS_pipe2 SYS_pkey_alloc SYS_pkey_free SYS_pkey_mprotect SYS_ppoll
-    SYS_prctl SYS_pread64 SYS_preadv SYS_preadv2 SYS_prlimit64 SYS_process_madvise SYS_process_mrelease
+    SYS_prctl SYS_pread64 SYS_preadv SYS_preadv2 SYS_process_madvise SYS_process_mrelease
     SYS_pselect6 SYS_pwrite64 SYS_pwritev SYS_pwritev2 SYS_read SYS_readahead SYS_readlinkat SYS_readv
     SYS_recvfrom SYS_recvmmsg SYS_recvmsg SYS_remap_file_pages SYS_removexattr SYS_renameat SYS_renameat2
     SYS_restart_syscall SYS_rseq SYS_rt_sigaction SYS_rt_sigpending SYS_rt_sigprocmask SYS_rt_sigqueueinfo
     SYS_rt_sigreturn SYS_rt_sigsuspend SYS_rt_sigtimedwait SYS_rt_tgsigqueueinfo SYS_sched_get_priority_max
     SYS_sched_get_priority_min SYS_sched_getaffinity SYS_sched_getattr SYS_sched_getparam SYS_sched_getscheduler
-    SYS_sched_rr_get_interval SYS_sched_setaffinity SYS_sched_setattr SYS_sched_setparam SYS_sched_setscheduler
+    SYS_sched_rr_get_interval
     SYS_sched_yield SYS_seccomp SYS_sendfile SYS_sendmmsg SYS_sendmsg SYS_sendto SYS_set_robust_list
     SYS_set_tid_address SYS_setfsgid SYS_setfsuid SYS_setgid SYS_setgroups SYS_setitimer SYS_setpgid
-    SYS_setpriority SYS_setregid SYS_setresgid SYS_setresuid SYS_setreuid SYS_setrlimit SYS_setsid
+    SYS_setregid SYS_setresgid SYS_setresuid SYS_setreuid SYS_setrlimit SYS_setsid
     SYS_setsockopt SYS_setuid SYS_setxattr SYS_shutdown SYS_sigaltstack SYS_signalfd4 SYS_splice SYS_statfs
     SYS_statx SYS_symlinkat SYS_sync SYS_sync_file_range SYS_syncfs SYS_sysinfo SYS_tee SYS_tgkill
     SYS_timer_create SYS_timer_delete SYS_timer_getoverrun SYS_timer_gettime SYS_timer_settime

@@ -19,6 +19,7 @@ const VALUES: &[u64] = &[
     2,
     3,
     5,
+    6,
     10,
     15,
     16,
@@ -27,6 +28,8 @@ const VALUES: &[u64] = &[
     40,
     44,
     0x11,
+    58,
+    132,
     0x5411,
     0x5412,
     0x5413,
@@ -36,6 +39,9 @@ const VALUES: &[u64] = &[
     0xb701,
     0xb702,
     0xb703,
+    0xff0a,
+    0xff0b,
+    0xc040_ff0b,
     0x8_0000,
     0x0002_0000,
     0x0004_0000,
@@ -81,23 +87,33 @@ fn model(policy: Policy, number: i64, arguments: [u64; 3]) -> u32 {
             says(forbidden.iter().all(|flag| first & flag.unsigned_abs() == 0), NOTIFY)
         }
         // Unix and internet; of netlink only routes, to read one's own interfaces.
-        libc::SYS_socket if !process => {
-            says(matches!(first, 1 | 2 | 10) || (first == 16 && third == 0), no_family)
+        // Of the internet's protocols the usual ones only.
+        libc::SYS_socket if !process && matches!(first, 2 | 10) => {
+            let usual = matches!(second & 0xf, 1..=3) && matches!(third, 0 | 1 | 6 | 17 | 58);
+            says(usual, errno(libc::EPROTONOSUPPORT))
         }
+        libc::SYS_socket if !process => says(first == 1 || (first == 16 && third == 0), no_family),
         libc::SYS_socket => no_family,
         libc::SYS_socketpair if !process => says(first == 1, no_family),
         // Streams and sequenced packets, with whatever flags.
         libc::SYS_socketpair => says(first == 1 && matches!(second & 0xf, 1 | 5), no_family),
-        libc::SYS_ioctl => says(!matches!(second, 0x5412 | 0x541C | 0x5423 | 0xb701 | 0xb702), NOTIFY),
+        libc::SYS_ioctl => {
+            let asks_of_a_process = second & 0xffff == 0xff0b;
+            let refused = matches!(second, 0x5412 | 0x541C | 0x5423 | 0xb701 | 0xb702);
+            says(!refused && !(process && asks_of_a_process), NOTIFY)
+        }
         libc::SYS_personality => says(matches!(first, 0 | 0xffff_ffff), NOTIFY),
         libc::SYS_bind | libc::SYS_connect => says(!process, NOTIFY),
         libc::SYS_prlimit64
         | libc::SYS_sched_setaffinity
         | libc::SYS_sched_setattr
         | libc::SYS_sched_setparam
-        | libc::SYS_sched_setscheduler => says(!process || first == 0, NOTIFY),
-        libc::SYS_setpriority => says(!process || (first == 0 && second == 0), NOTIFY),
-        libc::SYS_ioprio_set => says(!process || (first == 1 && second == 0), NOTIFY),
+        | libc::SYS_sched_setscheduler => says(if process { first == 0 } else { first != 1 }, NOTIFY),
+        libc::SYS_setpriority if process => says(first == 0 && second == 0, NOTIFY),
+        libc::SYS_ioprio_set if process => says(first == 1 && second == 0, NOTIFY),
+        // Of anybody but the agent, and not of whole users.
+        libc::SYS_setpriority => says(first != 2 && second != 1, NOTIFY),
+        libc::SYS_ioprio_set => says(first != 3 && second != 1, NOTIFY),
         number if calls::SYSTEM_V_IPC.contains(&number) => says(!process, NOTIFY),
         number if calls::REFUSED.contains(&number) => NOTIFY,
         number if calls::ALLOWED.contains(&number) || calls::ALLOWED_BY_NUMBER.contains(&number) => ALLOW,
@@ -108,7 +124,7 @@ fn model(policy: Policy, number: i64, arguments: [u64; 3]) -> u32 {
 #[test]
 fn every_call_gets_the_verdict_of_its_rule_whatever_its_arguments() {
     let looked_at: BTreeSet<i64> =
-        calls::CHECKED.iter().chain(calls::CHECKED_AMONG_HOST_PROCESSES).map(|&(number, _)| number).collect();
+        calls::CHECKED.iter().chain(calls::CHECKED_OF_PROCESSES).map(|&(number, _)| number).collect();
     for policy in POLICIES {
         let program = compile(policy);
         for number in 0..=HIGHEST {
@@ -178,10 +194,9 @@ fn no_number_of_another_instruction_set_is_served() {
 #[test]
 fn no_call_is_in_two_tables_and_the_dangerous_ones_are_in_none_that_allows() {
     let tables: [&[i64]; 3] = [calls::ALLOWED, calls::REFUSED, calls::SYSTEM_V_IPC];
+    let checked = calls::CHECKED.iter().chain(calls::CHECKED_OF_PROCESSES).map(|&(number, _)| number);
     let mut seen = BTreeSet::new();
-    for number in
-        tables.into_iter().flatten().copied().chain(calls::CHECKED.iter().map(|&(number, _)| number))
-    {
+    for number in tables.into_iter().flatten().copied().chain(checked) {
         assert!(seen.insert(number), "call {number} stands in two tables");
     }
     for number in [
@@ -190,6 +205,8 @@ fn no_call_is_in_two_tables_and_the_dangerous_ones_are_in_none_that_allows() {
         libc::SYS_io_uring_register,
         libc::SYS_clone3,
         libc::SYS_quotactl_fd,
+        libc::SYS_io_setup,
+        libc::SYS_io_submit,
         libc::SYS_memfd_secret,
     ] {
         assert!(!seen.contains(&number), "call {number} must not exist for a sandbox");
