@@ -1,14 +1,15 @@
-//! Answering refused system calls: `EPERM`, and a note in the run that tried.
+//! Answering refused system calls: `EPERM`, and a note in the run that tried; or what only the agent can
+//! give, where nobody has sockets.
 
 use std::os::fd::AsFd;
 
 use isle_linux::setup::CONTROL_CALL;
-use isle_linux::setup::seccomp::{Listener, Notification};
+use isle_linux::setup::seccomp::{Inherited, Listener, Notification};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::serve::Shared;
 use crate::watched::watch;
-use crate::{control, tree};
+use crate::{control, network, tree};
 
 pub(crate) async fn answer(listener: Listener, agent: Shared) {
     let Ok(listener) = watch(listener) else { return };
@@ -23,8 +24,11 @@ pub(crate) async fn answer(listener: Listener, agent: Shared) {
         let Ok(notification) = listener.get_ref().receive() else { continue };
         if asks_for_control(&notification)
             && let Some(connection) = control::connection(&agent).await
-            && listener.get_ref().hand(notification, connection.as_fd()).is_ok()
+            && listener.get_ref().hand(notification, connection.as_fd(), Inherited::No).is_ok()
         {
+            continue;
+        }
+        if network::answer(&agent, listener.get_ref(), notification) {
             continue;
         }
         let pid = i32::try_from(notification.pid).unwrap_or(0);
@@ -39,10 +43,7 @@ pub(crate) async fn answer(listener: Listener, agent: Shared) {
 /// Whether it is how `isle-ctl` asks for a connection where nobody has sockets. Arguments are registers,
 /// which nobody changes while the call waits.
 fn asks_for_control(notification: &Notification) -> bool {
-    // The upper half of the register is no part of the number.
-    let number = notification.first & u64::from(u32::MAX);
-    libc::c_long::from(notification.number) == libc::SYS_connect
-        && number == u64::from(CONTROL_CALL.unsigned_abs())
+    libc::c_long::from(notification.number) == libc::SYS_connect && notification.int(0) == CONTROL_CALL
 }
 
 fn is_pending(listener: &Listener) -> bool {

@@ -64,7 +64,8 @@ pub(crate) async fn carry(
     tally: &Arc<Tally>,
 ) -> Result<Carried, Stopped> {
     // Chunks have to be looked at.
-    let plain = !matches!(ways.sent.count, Count::Chunk(chunk) if chunk != Chunk::Over);
+    let plain =
+        !matches!(ways.sent.count, Count::Chunk(chunk) if chunk != Chunk::Over) && inside.has_read_all();
     let (Some(seat), true) = (Seat::take(tally), plain) else { return Ok(Carried::Some(outside)) };
     let (give, take) = std::sync::mpsc::sync_channel::<Load>(1);
     let (done, back) = oneshot::channel();

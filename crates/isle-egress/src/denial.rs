@@ -37,6 +37,8 @@ pub enum Reason {
     NotPeer,
     /// An address was dialed, and not a name.
     NoRoute,
+    /// A program connected to an address itself, where only its proxy leads anywhere.
+    PastProxy,
 }
 
 impl Reason {
@@ -59,6 +61,7 @@ impl Reason {
             Self::TooMany => "too_many_connections",
             Self::NotPeer => "not_a_peer",
             Self::NoRoute => "no_route",
+            Self::PastProxy => "past_proxy",
         }
     }
 }
@@ -95,7 +98,8 @@ impl Denial {
             | Reason::RequestNotGranted
             | Reason::TooMany
             | Reason::NotPeer
-            | Reason::NoRoute => None,
+            | Reason::NoRoute
+            | Reason::PastProxy => None,
         };
         Self { target, reason, rule: None, detail: None, wanted }
     }
@@ -150,6 +154,9 @@ impl Denial {
             Reason::TooMany => "close connections that are no longer needed".into(),
             Reason::NotPeer => "the operator lets sandboxes of one family reach each other, with `peer_ports` of their spawn policy".into(),
             Reason::NoRoute => "connect to a granted name instead; `network_hosts` gives an address a name".into(),
+            Reason::PastProxy => {
+                "use the proxy that `HTTPS_PROXY` and its like name: granted hosts are reached through it".into()
+            }
         }
     }
 
@@ -177,6 +184,11 @@ impl Denial {
             Reason::TooMany => format!("no more connections, {target} included: too many are open"),
             Reason::NotPeer => format!("{target} is no sandbox that this one may reach"),
             Reason::NoRoute => format!("{target} was dialed directly, and a sandbox has no route to any"),
+            Reason::PastProxy => {
+                format!(
+                    "{target} was connected to directly, and only the proxy of this sandbox leads anywhere"
+                )
+            }
         };
         if let Some(detail) = &self.detail {
             text.push_str(&format!(" ({detail})"));

@@ -2,11 +2,10 @@
 //! grants is felt by open connections at once.
 
 use std::collections::HashMap;
-use std::io;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -17,6 +16,7 @@ use crate::authority::{Authority, AuthorityError};
 use crate::denial::{Denial, Reason};
 use crate::dial::{Dialed, Undialed, dial};
 use crate::first::{Asked, First, Refused, check_first_words, speaks_http};
+use crate::front::Front;
 use crate::grant::{Grant, GrantId, Protocol};
 use crate::host::{Host, HostError, Name, Target};
 use crate::inside::Inside;
@@ -47,7 +47,7 @@ pub enum Outcome {
 /// An end, and what is still to be said to the program.
 struct Ended {
     outcome: Outcome,
-    last_word: Option<String>,
+    last_word: Option<Vec<u8>>,
 }
 
 impl From<Outcome> for Ended {
@@ -256,24 +256,17 @@ impl Gate {
 
     /// A program of the sandbox looks up a name: the ports granted for it, or a denial.
     pub fn look_up(&self, name: &str) -> Result<(Name, Vec<u16>), Denial> {
-        let denial = match Name::parse(name) {
-            Ok(name) => {
-                let ports = self.state().policy.ports_of(&name, Instant::now());
-                if !ports.is_empty() {
-                    return Ok((name, ports));
-                }
-                Denial::new(&name, Reason::NotGranted)
-            }
-            Err(error) => Denial::new(name, Reason::Malformed).detail(error.to_string()),
-        };
-        self.note(denial.target.clone(), None, Duration::ZERO, Fate::Denied(denial.clone()));
-        Err(denial)
+        let name = Name::parse(name).map_err(|error| self.deny_host(name.to_owned(), error))?;
+        let ports = self.state().policy.ports_of(&name, Instant::now());
+        if ports.is_empty() {
+            return Err(self.deny(Denial::new(&name, Reason::NotGranted)));
+        }
+        Ok((name, ports))
     }
 
     /// Writes down that programs of the sandbox dialed addresses directly.
     pub fn not_routed(&self) {
-        let denial = Denial::no_route();
-        self.note(denial.target.clone(), None, Duration::ZERO, Fate::Denied(denial));
+        self.deny(Denial::no_route());
     }
 
     /// A program of the sandbox connects: `inside` is its stream. Everything is decided here, whatever
@@ -284,9 +277,7 @@ impl Gate {
         let target = match target(host, port) {
             Ok(target) => target,
             Err(error) => {
-                let denial =
-                    Denial::new(format!("{host}:{port}"), Reason::Malformed).detail(error.to_string());
-                self.note(denial.target.clone(), None, began.elapsed(), Fate::Denied(denial.clone()));
+                let denial = self.deny_host(format!("{host}:{port}"), error);
                 return Outcome::Denied(denial);
             }
         };
@@ -300,10 +291,22 @@ impl Gate {
         };
         // On record before it is told: who hears of a denial finds it there.
         self.note(target.to_string(), used, began.elapsed(), fate);
-        if let Some(text) = last_word {
-            tell(inside, &text).await;
+        match last_word {
+            Some(words) => inside.say_last(&words).await,
+            None => inside.turn_away(&outcome).await,
         }
         outcome
+    }
+
+    /// Denies what is no host.
+    pub(crate) fn deny_host(&self, text: String, error: HostError) -> Denial {
+        self.deny(Denial::new(text, Reason::Malformed).detail(error.to_string()))
+    }
+
+    /// Writes a denial down of what never became a connection.
+    pub(crate) fn deny(&self, denial: Denial) -> Denial {
+        self.note(denial.target.clone(), None, Duration::ZERO, Fate::Denied(denial.clone()));
+        denial
     }
 
     async fn conduct(
@@ -316,16 +319,28 @@ impl Gate {
         let (granted, tally, _seat) = match self.admit(target) {
             Ok(admitted) => admitted,
             Err(denial) => {
-                // Nobody is listened to where too many speak.
-                let in_http = denial.reason != Reason::TooMany && speaks_http(inside).await;
-                let last_word = in_http.then(|| denial.http_response());
+                // Nobody is listened to where too many speak, or who waits for a word of ours.
+                let listens = denial.reason != Reason::TooMany && inside.front.is_none();
+                let in_http = listens && speaks_http(inside).await;
+                let last_word = in_http.then(|| denial.http_response().into_bytes());
                 return Ended { outcome: Outcome::Denied(denial), last_word };
             }
         };
         *used = Some(granted.id);
+        // A request made of a proxy has to become one that servers take.
+        let protocol = match granted.protocol {
+            Protocol::Tcp if inside.front == Some(Front::Request) => Protocol::Http,
+            protocol => protocol,
+        };
+        // Where first words are checked they are waited for, and who waits for the way says none.
+        if protocol != Protocol::Tcp
+            && let Err(error) = inside.welcome().await
+        {
+            return Outcome::Failed(error.to_string()).into();
+        }
         let addresses = Dialed::new(&self.state, target.port);
         let checked = tokio::select! {
-            checked = check_first_words(target, granted.protocol, inside) => checked,
+            checked = check_first_words(target, protocol, inside) => checked,
             () = self.ended(target, granted, false, &addresses) => Err(Refused::silent(Denial::of(target, Reason::Revoked))),
         };
         let asked = match checked {
@@ -338,7 +353,7 @@ impl Gate {
         let first = match asked {
             Ok(first) => first,
             Err(Refused { denial, in_http }) => {
-                let last_word = in_http.then(|| denial.http_response());
+                let last_word = in_http.then(|| denial.http_response().into_bytes());
                 return Ended { outcome: Outcome::Denied(denial), last_word };
             }
         };
@@ -350,18 +365,24 @@ impl Gate {
             dialed = self.dial(target, &addresses) => dialed,
             () = self.ended(target, granted, false, &addresses) => Err(Undialed::Denied(Denial::of(target, Reason::Revoked))),
         };
-        let in_http = granted.protocol == Protocol::Http;
+        let in_http = protocol == Protocol::Http;
         let outside = match dialed {
             Ok(outside) => outside,
             Err(Undialed::Denied(denial)) => {
-                let last_word = in_http.then(|| denial.http_response());
+                let last_word = in_http.then(|| denial.http_response().into_bytes());
                 return Ended { outcome: Outcome::Denied(denial), last_word };
             }
             Err(Undialed::Failed(error)) => {
-                let last_word = in_http.then(|| bad_gateway(target, &error));
+                let last_word = match inside.front.take() {
+                    Some(front) => Some(front.unreached(target, &error)),
+                    None => in_http.then(|| bad_gateway(target, &error).into_bytes()),
+                };
                 return Ended { outcome: Outcome::Failed(error.to_string()), last_word };
             }
         };
+        if let Err(error) = inside.welcome().await {
+            return Outcome::Failed(error.to_string()).into();
+        }
         tally.dialed(dialing.elapsed());
         let open = tally.opened();
         let ended = tokio::select! {
@@ -528,21 +549,7 @@ fn target(host: &str, port: u16) -> Result<Target, HostError> {
     Ok(Target { host: Host::parse(host)?, port })
 }
 
-/// Says a last word; whether it is heard changes nothing.
-async fn tell(inside: &mut Inside, text: &str) {
-    let say = async {
-        inside.write_all(text.as_bytes()).await?;
-        inside.flush().await?;
-        inside.shutdown().await?;
-        // Until the other side has read it: what it still sends is thrown away.
-        let mut rest = vec![0; 4096];
-        while inside.read(&mut rest).await? > 0 {}
-        io::Result::Ok(())
-    };
-    tokio::time::timeout(Duration::from_secs(5), say).await.ok();
-}
-
-fn bad_gateway(target: &Target, error: &io::Error) -> String {
+pub(crate) fn bad_gateway(target: impl fmt::Display, error: impl fmt::Display) -> String {
     let body = format!("{target} is granted to this sandbox and could not be reached: {error}\n");
     format!(
         "HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",

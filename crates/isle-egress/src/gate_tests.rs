@@ -1,7 +1,9 @@
 //! The gate with real sockets on loopback, which the tests grant by address.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 

@@ -106,7 +106,7 @@ pub(crate) fn head_length(bytes: &[u8]) -> Option<usize> {
     bytes.windows(4).position(|window| window == b"\r\n\r\n").map(|position| position + 4)
 }
 
-fn is_token(byte: u8) -> bool {
+pub(crate) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
@@ -184,7 +184,7 @@ impl Fields {
                 self.websocket |= websocket;
                 return Ok(websocket);
             }
-            "keep-alive" | "proxy-connection" | "http2-settings" => return Ok(false),
+            "keep-alive" | "proxy-connection" | "proxy-authorization" | "http2-settings" => return Ok(false),
             _ => {}
         }
         Ok(true)

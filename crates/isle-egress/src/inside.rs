@@ -1,18 +1,21 @@
 //! A connection of a program in a sandbox, as the socket its agent handed over. Somebody inside may hold
 //! the same socket and change it at any time, so that nothing here relies on it never blocking: every call
-//! says so itself. Until this side has said its end, the death of anything means a reset.
+//! says so itself. Until this side has said its end, the death of anything means a reset; only where it is
+//! one end of a pair, whose other end then finds it closed.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, sockopt};
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
+
+use crate::front::Front;
 
 /// How everything is sent.
 pub(crate) const SEND: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
@@ -23,14 +26,24 @@ pub struct Inside {
     socket: Arc<OwnedFd>,
     /// Without it, while somebody else has the socket.
     watched: Option<AsyncFd<Arc<OwnedFd>>>,
+    /// Bytes that were read and are to be read again, before all others.
+    again: Mutex<Vec<u8>>,
+    /// How the program asked for the way that it waits for, where it spoke to its proxy.
+    pub(crate) front: Option<Front>,
 }
 
+/// How long somebody may take to hear a last word.
+const LAST_WORD: Duration = Duration::from_secs(5);
+
 impl Inside {
-    /// Takes a connected TCP socket over. Dropped before its end it is reset, also when this process dies.
+    /// Takes a connected socket over. Dropped before its end it is reset, also when this process dies.
     pub fn new(socket: OwnedFd) -> io::Result<Self> {
         sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
-        sockopt::set_tcp_nodelay(&socket, true)?;
-        let mut inside = Self { socket: Arc::new(socket), watched: None };
+        if sockopt::socket_domain(&socket)? != AddressFamily::UNIX {
+            sockopt::set_tcp_nodelay(&socket, true)?;
+        }
+        let (socket, again) = (Arc::new(socket), Mutex::default());
+        let mut inside = Self { socket, watched: None, again, front: None };
         inside.watch()?;
         Ok(inside)
     }
@@ -58,11 +71,47 @@ impl Inside {
         }
     }
 
+    /// Has bytes read again, before whatever comes.
+    pub(crate) fn read_again(&mut self, bytes: Vec<u8>) {
+        *self.again() = bytes;
+    }
+
+    fn again(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.again.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether all that was read is used: what comes next is in the socket.
+    pub(crate) fn has_read_all(&self) -> bool {
+        self.again().is_empty()
+    }
+
+    /// Says a last word; whether it is heard changes nothing.
+    pub(crate) async fn say_last(&mut self, words: &[u8]) {
+        let say = async {
+            self.write_all(words).await?;
+            self.flush().await?;
+            self.shutdown().await?;
+            // Until the other side has read it: what it still sends is thrown away.
+            let mut rest = vec![0; 4096];
+            while self.read(&mut rest).await? > 0 {}
+            io::Result::Ok(())
+        };
+        tokio::time::timeout(LAST_WORD, say).await.ok();
+    }
+
     fn watched(&self) -> io::Result<&AsyncFd<Arc<OwnedFd>>> {
         self.watched.as_ref().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     fn poll_receive(&self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let mut again = self.again();
+        if !again.is_empty() {
+            let count = again.len().min(buffer.remaining());
+            buffer.put_slice(&again[..count]);
+            again.drain(..count);
+            return Poll::Ready(Ok(()));
+        }
+        drop(again);
         let watched = self.watched()?;
         loop {
             let mut guard = ready!(watched.poll_read_ready(context))?;

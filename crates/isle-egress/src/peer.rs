@@ -10,9 +10,7 @@ use crate::gate::Gate;
 impl Gate {
     /// Denies another sandbox, by name or by name and port.
     pub fn deny_peer(&self, target: String) -> Denial {
-        let denial = Denial::new(target, Reason::NotPeer);
-        self.note(denial.target.clone(), None, Duration::ZERO, Fate::Denied(denial.clone()));
-        denial
+        self.deny(Denial::new(target, Reason::NotPeer))
     }
 
     /// A connection to another sandbox has ended.

@@ -1,7 +1,7 @@
 //! What a sandbox says to the network: hosts, grants, questions about names, and the first words of
 //! connections.
 
-use isle_egress::{Grant, HeadResult, Hello, Host, Requests, Target, check_head, server_name};
+use isle_egress::{Grant, HeadResult, Hello, Host, Requests, Target, check_head, server_name, understood};
 
 use crate::dns::{self, Answer, Read};
 
@@ -34,6 +34,12 @@ pub(crate) fn run(bytes: &[u8]) {
             panic!("{:?}", String::from_utf8_lossy(&head.rewritten));
         };
         assert_eq!(again.length, head.rewritten.len());
+    }
+    if let Some((target, used)) = understood(bytes) {
+        assert!(used <= bytes.len() && target.port != 0);
+        assert_eq!(Target::parse(&target.to_string(), None).as_ref(), Ok(&target));
+        // What follows changes nothing of where it goes.
+        assert_eq!(understood(&[bytes, b"\r\n\r\n"].concat()), Some((target, used)));
     }
     if let Read::Question(question) = dns::read(bytes) {
         assert!(question.name.len() <= 255 && question.name.is_ascii());

@@ -151,8 +151,15 @@ fn transparent(_: &Target) -> Tried {
     let on: libc::c_int = 1;
     let size = libc::socklen_t::try_from(size_of::<libc::c_int>()).unwrap_or_default();
     let value = (&raw const on).cast();
-    let set = library_call!(setsockopt(socket.as_raw_fd(), libc::SOL_IP, libc::IP_TRANSPARENT, value, size));
-    Ok(Outcome::of("IP_TRANSPARENT", &set))
+    let number = socket.as_raw_fd();
+    let set = library_call!(setsockopt(number, libc::SOL_IP, libc::IP_TRANSPARENT, value, size));
+    // Only what can be read again was really set.
+    let (mut found, mut length): (libc::c_int, _) = (0, size);
+    let set = set.and_then(|_| {
+        let found = (&raw mut found).cast();
+        library_call!(getsockopt(number, libc::SOL_IP, libc::IP_TRANSPARENT, found, &raw mut length))
+    });
+    Ok(Outcome::of(format_args!("IP_TRANSPARENT is {found}"), &set))
 }
 
 /// The interface is gone with its descriptor.

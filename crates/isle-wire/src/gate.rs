@@ -4,6 +4,10 @@
 
 use minicbor::{Decode, Encode};
 
+/// Where programs that have no sockets of the internet find their proxy: this port of their loopback, to
+/// which nothing but such a connection leads.
+pub const PROXY_PORT: u16 = 3128;
+
 /// Said by the agent on the stream of a gate.
 #[derive(Debug, Clone, Encode, Decode)]
 pub enum GateEvent {
@@ -19,6 +23,25 @@ pub enum GateEvent {
     /// A program has connected; its socket was handed over beside this.
     #[n(3)]
     Opened(#[n(0)] GateOpened),
+    /// A program that has no sockets of the internet speaks to its proxy: the number of the other end of its
+    /// pair, which was handed over beside this. Where it wants to go it says itself.
+    #[n(4)]
+    Proxied(#[n(0)] u64),
+    /// Such a program was refused a connection past the proxy.
+    #[n(5)]
+    Passed(#[n(0)] GatePassed),
+}
+
+/// Where a program wanted to connect to past its proxy. Nothing was connected.
+#[derive(Debug, Clone, Encode, Decode)]
+#[cbor(map)]
+pub struct GatePassed {
+    /// The address, as text.
+    #[n(0)]
+    pub address: String,
+    /// The port.
+    #[n(1)]
+    pub port: u16,
 }
 
 /// A name that is looked up.

@@ -1,7 +1,7 @@
 //! Sockets that travel beside the bytes of a connection, from the agent to the host and never back: a
 //! socket of the host inside a sandbox could be pointed somewhere else. One message carries at most one;
 //! a number that both sides ask the kernel for says which it is. The host believes nothing: whatever is
-//! not one connected TCP socket is closed.
+//! not one connected TCP socket, or one end of a pair that has no name, is closed.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -13,7 +13,7 @@ use rustix::fs::FileType;
 use rustix::io::{Errno, FdFlags};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketType, ipproto, sockopt,
+    SendAncillaryMessage, SendFlags, SocketAddrAny, SocketType, ipproto, sockopt,
 };
 
 /// Sockets that have arrived and that nobody has asked for yet.
@@ -72,17 +72,34 @@ impl Outbox {
     }
 }
 
+/// What a socket is that was handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Connected, over TCP.
+    Tcp,
+    /// One end of a pair of streams, of which neither has a name: nobody else's listener is behind it.
+    Pair,
+}
+
+/// A socket that was handed over.
+#[derive(Debug)]
+struct Handed {
+    number: u64,
+    kind: Kind,
+    socket: OwnedFd,
+}
+
 /// What the host was handed.
 #[derive(Debug, Clone, Default)]
-pub struct Inbox(Queue<(u64, OwnedFd)>);
+pub struct Inbox(Queue<Handed>);
 
 impl Inbox {
-    /// The socket with this number, if it was handed over: connected, TCP, never blocking by itself.
+    /// The socket with this number, if it was handed over and is what is expected; it never blocks by itself.
     #[must_use]
-    pub fn take(&self, number: u64) -> Option<OwnedFd> {
+    pub fn take(&self, number: u64, kind: Kind) -> Option<OwnedFd> {
         let mut unclaimed = lock(&self.0);
-        let place = unclaimed.iter().position(|(own, _)| *own == number)?;
-        unclaimed.remove(place).map(|(_, socket)| socket)
+        let place = unclaimed.iter().position(|one| one.number == number && one.kind == kind)?;
+        unclaimed.remove(place).map(|one| one.socket)
     }
 
     /// Receives bytes, and keeps the socket that came with them. Says how many, and whether that was all
@@ -118,29 +135,45 @@ impl Inbox {
     }
 }
 
-/// A descriptor with its number, if it is a connected TCP socket.
-fn check(descriptor: OwnedFd) -> Option<(u64, OwnedFd)> {
+/// A descriptor with its number, if it is a socket that may be handed over.
+fn check(descriptor: OwnedFd) -> Option<Handed> {
     let mode = rustix::fs::fstat(&descriptor).ok()?.st_mode;
-    let family = sockopt::socket_domain(&descriptor).ok()?;
-    let fits = FileType::from_raw_mode(mode) == FileType::Socket
-        && [AddressFamily::INET, AddressFamily::INET6].contains(&family)
-        && sockopt::socket_type(&descriptor).ok()? == SocketType::STREAM
-        && sockopt::socket_protocol(&descriptor).ok()? == Some(ipproto::TCP)
-        && !sockopt::socket_acceptconn(&descriptor).ok()?
-        && rustix::net::getpeername(&descriptor).ok()?.is_some();
-    if !fits {
+    if FileType::from_raw_mode(mode) != FileType::Socket
+        || sockopt::socket_type(&descriptor).ok()? != SocketType::STREAM
+        || sockopt::socket_acceptconn(&descriptor).ok()?
+    {
         return None;
     }
+    let peer = rustix::net::getpeername(&descriptor).ok()??;
+    let kind = match sockopt::socket_domain(&descriptor).ok()? {
+        AddressFamily::INET | AddressFamily::INET6
+            if sockopt::socket_protocol(&descriptor).ok()? == Some(ipproto::TCP) =>
+        {
+            Kind::Tcp
+        }
+        AddressFamily::UNIX
+            if is_unnamed(&peer) && is_unnamed(&rustix::net::getsockname(&descriptor).ok()?) =>
+        {
+            Kind::Pair
+        }
+        _ => return None,
+    };
     rustix::io::fcntl_setfd(&descriptor, FdFlags::CLOEXEC).ok()?;
     rustix::io::ioctl_fionbio(&descriptor, true).ok()?;
-    Some((socket_number(&descriptor).ok()?, descriptor))
+    Some(Handed { number: socket_number(&descriptor).ok()?, kind, socket: descriptor })
+}
+
+/// Whether an address is a family and nothing else.
+fn is_unnamed(address: &SocketAddrAny) -> bool {
+    usize::try_from(address.addr_len()).is_ok_and(|length| length == size_of::<u16>())
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::Read;
     use std::net::{TcpListener, TcpStream, UdpSocket};
-    use std::os::unix::net::UnixStream;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 
     use super::*;
 
@@ -153,7 +186,7 @@ mod tests {
     }
 
     /// Sends descriptors in one message, as a hostile agent may; gives what the host keeps of them.
-    fn sent(descriptors: &[BorrowedFd<'_>]) -> Vec<(u64, OwnedFd)> {
+    fn sent(descriptors: &[BorrowedFd<'_>]) -> Vec<Handed> {
         let (agent, host) = UnixStream::pair().unwrap();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
         let mut beside = SendAncillaryBuffer::new(&mut space);
@@ -171,19 +204,40 @@ mod tests {
     fn one_connected_tcp_socket_is_taken_and_made_to_never_block() {
         let (mut near, far) = connected();
         let mut kept = sent(&[far.as_fd()]);
-        let (number, socket) = kept.pop().unwrap();
+        let Handed { number, kind, socket } = kept.pop().unwrap();
         assert!(kept.is_empty());
-        assert_eq!(number, socket_number(&far).unwrap());
+        assert_eq!((number, kind), (socket_number(&far).unwrap(), Kind::Tcp));
         assert!(rustix::io::fcntl_getfd(&socket).unwrap().contains(FdFlags::CLOEXEC));
         assert!(rustix::fs::fcntl_getfl(&socket).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
         drop((far, socket));
         assert_eq!(near.read(&mut [0]).unwrap(), 0, "nobody else has it");
     }
 
+    /// A name of the abstract kind that no other test has.
+    fn name() -> String {
+        format!("isle-handed-{}-{:?}", std::process::id(), std::thread::current().id())
+    }
+
+    #[test]
+    fn an_end_of_a_pair_is_taken_by_whoever_expects_one_only() {
+        let (near, far) = UnixStream::pair().unwrap();
+        let mut kept = sent(&[far.as_fd()]);
+        let handed = kept.pop().unwrap();
+        assert_eq!((handed.number, handed.kind), (socket_number(&far).unwrap(), Kind::Pair));
+        let (number, inbox) = (handed.number, Inbox::default());
+        lock(&inbox.0).push_back(handed);
+        assert!(inbox.take(number, Kind::Tcp).is_none());
+        assert!(inbox.take(number, Kind::Pair).is_some());
+        drop(near);
+    }
+
     #[test]
     fn whatever_is_not_one_connected_tcp_socket_is_closed() {
         let (pipe, writer) = rustix::pipe::pipe().unwrap();
-        let (unix, _other) = UnixStream::pair().unwrap();
+        let named = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name()).unwrap()).unwrap();
+        let at_name = UnixStream::connect_addr(&named.local_addr().unwrap()).unwrap();
+        let (by_name, _) = named.accept().unwrap();
+        let (letters, _other) = UnixDatagram::pair().unwrap();
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
         datagrams.connect("127.0.0.1:9").unwrap();
@@ -196,7 +250,10 @@ mod tests {
             ("none", vec![]),
             ("a pipe", vec![writer.as_fd()]),
             ("a file", vec![file.as_fd()]),
-            ("a Unix socket", vec![unix.as_fd()]),
+            ("a Unix socket connected to somebody's name", vec![at_name.as_fd()]),
+            ("one that came by a name", vec![by_name.as_fd()]),
+            ("one that listens", vec![named.as_fd()]),
+            ("one for datagrams", vec![letters.as_fd()]),
             ("a UDP socket", vec![datagrams.as_fd()]),
             ("a listener", vec![listener.as_fd()]),
             ("one without another end", vec![unconnected.as_fd()]),
@@ -244,8 +301,8 @@ mod tests {
         }
         assert_eq!(heard, text);
         for number in numbers {
-            assert!(inbox.take(number).is_some());
-            assert!(inbox.take(number).is_none(), "only once");
+            assert!(inbox.take(number, Kind::Tcp).is_some());
+            assert!(inbox.take(number, Kind::Tcp).is_none(), "only once");
         }
     }
 }

@@ -28,8 +28,10 @@ pub use exec::*;
 pub use failure::{Failure, FailureKind};
 pub use file::*;
 pub use frame::{Frame, FrameError, MAX_FRAME, read_frame, write_frame, write_message};
-pub use gate::{DialRequest, GateAnswer, GateEvent, GateLookup, GateOpened, GatePorts};
-pub use handed::{Inbox, Outbox, socket_number};
+pub use gate::{
+    DialRequest, GateAnswer, GateEvent, GateLookup, GateOpened, GatePassed, GatePorts, PROXY_PORT,
+};
+pub use handed::{Inbox, Kind, Outbox, socket_number};
 pub use message::*;
 pub use mux::{Incoming, Mux, MuxError, Side, Stream};
 pub use quiet::QuietSocket;

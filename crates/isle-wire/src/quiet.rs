@@ -294,6 +294,6 @@ mod tests {
         let reading = tokio::time::timeout(std::time::Duration::from_secs(20), host.read_exact(&mut heard));
         reading.await.expect("nobody says a third time that there is something").unwrap();
         assert_eq!(&heard, b"with it, behind it");
-        assert!(host.inbox().take(number).is_some());
+        assert!(host.inbox().take(number, crate::Kind::Tcp).is_some());
     }
 }

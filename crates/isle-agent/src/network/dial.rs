@@ -6,8 +6,14 @@ use std::os::fd::OwnedFd;
 use isle_wire::{DialRequest, Failure, FailureKind, Outbox, Reply, socket_number};
 use tokio::net::TcpStream;
 
-/// Connects to a port on loopback, over either family, and hands the socket over.
+use crate::place;
+
+/// Connects to a port on loopback, over either family, and hands the socket over. Where loopback is the
+/// host's nothing of it is the sandbox's.
 pub(crate) async fn dial(request: &DialRequest, outbox: &Outbox) -> Reply {
+    if place::private().is_some() {
+        return failed(request, &std::io::Error::from_raw_os_error(libc::EAFNOSUPPORT));
+    }
     let mut refused = None;
     for address in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
         match connect(address, request.port).await {
@@ -18,7 +24,10 @@ pub(crate) async fn dial(request: &DialRequest, outbox: &Outbox) -> Reply {
             Err(error) => refused = refused.or(Some(error)),
         }
     }
-    let error = refused.unwrap_or_else(|| std::io::ErrorKind::ConnectionRefused.into());
+    failed(request, &refused.unwrap_or_else(|| std::io::ErrorKind::ConnectionRefused.into()))
+}
+
+fn failed(request: &DialRequest, error: &std::io::Error) -> Reply {
     Reply::Failed(Failure {
         kind: FailureKind::Other,
         errno: error.raw_os_error().unwrap_or(0),

@@ -1,12 +1,14 @@
 //! The network of a sandbox, seen from inside. Programs find a name server and, behind every granted
 //! name, an address of the sandbox's own loopback; the sockets of what they connect there are handed to the
-//! host. The agent knows no policy and carries no bytes: names and connections are decided by the host, one
-//! by one, and when the host's stream ends, so does all of this.
+//! host. Where they share the host's network, they find a proxy instead (`pairs`). The agent knows no policy
+//! and carries no bytes: names and connections are decided by the host, one by one, and when the host's
+//! stream ends, so does all of this.
 
 mod dial;
 mod dns;
 mod first;
 mod names;
+mod pairs;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -22,11 +24,13 @@ use isle_wire::{
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 
+use crate::place;
 use crate::serve::Shared;
 use names::Names;
 
 pub(crate) use dial::dial;
 pub(crate) use first::listen_for_questions;
+pub(crate) use pairs::answer;
 
 const NAME_PORT: u16 = 53;
 /// Questions that wait for the host.
@@ -48,6 +52,8 @@ struct State {
     turn: u64,
     /// Where questions arrive while no gate is served.
     idle: Option<first::Idle>,
+    /// Sockets that were given, while a gate is served where nobody has any.
+    pairs: Option<pairs::Pairs>,
     /// Daemons that are connected.
     hosts: usize,
 }
@@ -77,6 +83,9 @@ impl Network {
 
 /// Serves the gate whose stream this is, until it ends.
 pub(crate) async fn gate(mut stream: Stream, agent: Shared, outbox: Outbox) -> Result<(), FrameError> {
+    if place::private().is_some() {
+        return pairs::serve(stream, agent, outbox).await;
+    }
     let turn = agent.network.begin();
     let idle = agent.network.state.borrow_mut().idle.take();
     let socket = match idle {

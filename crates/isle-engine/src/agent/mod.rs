@@ -13,8 +13,8 @@ use isle_egress::Inside;
 use isle_wire::{
     CODE_GENERATION, ContextAction, ContextEntry, ContextList, ContextRequest, DialRequest, FailureKind,
     Frame, FrameError, GATE_GENERATION, GENERATION, GuestUser, Hello, Inbox, InputRequest, JOBS_GENERATION,
-    Mux, OLDEST_GENERATION, PathRequest, Reply, Request, RunEntry, RunList, RunRef, Side, SignalRequest,
-    Stream, TREE_GENERATION, Used, Welcome, WhichRequest, read_frame, write_message,
+    Kind, Mux, OLDEST_GENERATION, PathRequest, Reply, Request, RunEntry, RunList, RunRef, Side,
+    SignalRequest, Stream, TREE_GENERATION, Used, Welcome, WhichRequest, read_frame, write_message,
 };
 
 use crate::backend::Link;
@@ -87,15 +87,15 @@ impl AgentClient {
 
     /// The socket with this number, which the agent has handed over; `None` when it has not, or when this
     /// process had no room for it.
-    pub(crate) fn handed(&self, number: u64) -> Option<OwnedFd> {
-        self.handed.take(number)
+    pub(crate) fn handed(&self, number: u64, kind: Kind) -> Option<OwnedFd> {
+        self.handed.take(number, kind)
     }
 
     /// Connects to a port of the sandbox; `None` when nothing listens there.
     pub(crate) async fn dial(&self, port: u16) -> Result<Option<Inside>> {
         match self.ask(&Request::Dial(DialRequest { port })).await? {
             Reply::Connected(number) => {
-                let socket = self.handed(number).ok_or_else(|| {
+                let socket = self.handed(number, Kind::Tcp).ok_or_else(|| {
                     Error::new(Code::LimitReached, "the daemon has no room for another connection")
                         .next("close some, or raise the number of files the daemon may have open")
                 })?;

@@ -7,7 +7,6 @@ mod package;
 
 use std::sync::Arc;
 
-use crate::backend::Tier;
 use crate::context::CallContext;
 use crate::engine::Inner;
 use crate::error::{Code, Error, Result};
@@ -219,15 +218,13 @@ impl Inner {
         let (Some(set), true) = (set, chosen.granting.grants.is_empty()) else {
             return chosen.granting.clone();
         };
-        let of = |sandbox: &Sandbox| sandbox.child_of().is_none() && sandbox.spec.tier != Tier::Process;
+        let of = |sandbox: &Sandbox| sandbox.child_of().is_none();
         let has_gate = match place {
             Place::Exactly { sandbox } => of(sandbox),
             Place::Named { name, .. } => {
                 self.fleet.get(&context.address(name)).is_some_and(|sandbox| of(&sandbox))
             }
-            Place::OneShot { settings, .. } => {
-                settings.spec(&self.current(), None).is_ok_and(|spec| spec.tier != Tier::Process)
-            }
+            Place::OneShot { .. } => true,
             Place::Held { .. } => false,
         };
         if !has_gate {

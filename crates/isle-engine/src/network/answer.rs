@@ -167,7 +167,7 @@ impl Inner {
     }
 
     /// On record first, in force at once.
-    fn enact(&self, place: &Place, grant: &Grant, audit: &Audit) -> Result<()> {
+    fn enact(self: &Arc<Self>, place: &Place, grant: &Grant, audit: &Audit) -> Result<()> {
         let now = |sandbox: &Sandbox, gate: &Gate, source: Source| -> Result<_> {
             self.journal.audit(audit)?;
             isle_fail::pass(Point::AnswerRecorded);

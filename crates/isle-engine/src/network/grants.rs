@@ -10,13 +10,12 @@ use serde_json::json;
 
 use super::peers::Peering;
 use super::{MOST_GRANTS, Source, StoredGrant, serve};
-use crate::backend::Tier;
 use crate::context::CallContext;
 use crate::engine::Inner;
 use crate::error::{Code, Error, Result};
 use crate::events::{Event, EventKind};
 use crate::journal::Audit;
-use crate::sandbox::{Sandbox, Settings};
+use crate::sandbox::Sandbox;
 
 /// A grant in force, as it is told.
 #[derive(Debug)]
@@ -79,7 +78,7 @@ impl Inner {
             || !self.peer_ports(sandbox).is_empty()
             || sandbox.profile.as_ref().is_some_and(|profile| !profile.allow.is_empty())
             || self.namespace_grants.has(&sandbox.namespace);
-        if !granted || sandbox.spec.tier == Tier::Process {
+        if !granted {
             return;
         }
         if let Err(error) = self.open_gate(sandbox).await {
@@ -97,19 +96,8 @@ impl Inner {
         });
     }
 
-    /// Refuses to grant something to a sandbox that is to be made and would have no network.
-    pub(crate) fn refuse_without_network(&self, settings: &Settings) -> Result<()> {
-        match settings.spec(&self.current(), None)?.tier {
-            Tier::Process => Err(no_network()),
-            Tier::Container => Ok(()),
-        }
-    }
-
     /// Has the agent of a sandbox serve its gate.
     pub(crate) async fn open_gate<'s>(self: &Arc<Self>, sandbox: &'s Arc<Sandbox>) -> Result<&'s Arc<Gate>> {
-        if sandbox.spec.tier == Tier::Process {
-            return Err(no_network());
-        }
         let agent = sandbox.agent()?;
         if !agent.serves_gate() {
             return Err(Error::new(
@@ -239,9 +227,6 @@ impl Inner {
 
     /// What a sandbox may reach now.
     pub(crate) fn grants(&self, sandbox: &Sandbox) -> Vec<InForce> {
-        if sandbox.spec.tier == Tier::Process {
-            return Vec::new();
-        }
         let gate = self.gate_of(sandbox);
         let sources = crate::lock(&sandbox.network.sources);
         let source =
@@ -251,14 +236,6 @@ impl Inner {
             .map(|(id, grant, count, left)| InForce { grant, source: source(id), count, left })
             .collect()
     }
-}
-
-fn no_network() -> Error {
-    Error::new(
-        Code::BackendUnavailable,
-        "a sandbox of tier process has no network of its own, so nothing can be granted to it",
-    )
-    .next("use a sandbox of tier container")
 }
 
 /// As they are written.

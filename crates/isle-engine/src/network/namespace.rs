@@ -1,7 +1,7 @@
 //! What all sandboxes of a namespace may reach: stored, and in every gate at once.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use isle_egress::Grant;
 use isle_fail::Point;
@@ -67,7 +67,7 @@ impl Inner {
     }
 
     /// Grants something to all sandboxes of the caller's namespace, those to come included.
-    pub(crate) fn allow_namespace(&self, context: &CallContext, grants: &[Grant]) -> Result<()> {
+    pub(crate) fn allow_namespace(self: &Arc<Self>, context: &CallContext, grants: &[Grant]) -> Result<()> {
         context.operator_only("granting network")?;
         let detail = json!({ "grants": grants_detail(grants) });
         self.give_namespace(&context.namespace, grants, &Audit::of_engine(context, "allow_namespace", detail))
@@ -75,7 +75,7 @@ impl Inner {
 
     /// The same for whoever says why.
     pub(super) fn give_namespace(
-        &self,
+        self: &Arc<Self>,
         namespace: &Namespace,
         grants: &[Grant],
         audit: &Audit,
@@ -87,6 +87,12 @@ impl Inner {
         lists.insert(namespace.clone(), stored);
         self.each_gate(namespace, |gate, sources| replace(gate, sources, grants, Source::Namespace));
         drop(lists);
+        // Where no program asks for names nobody else would open its gate.
+        for sandbox in self.fleet.all() {
+            if sandbox.namespace == *namespace && sandbox.spec.tier == Tier::Process {
+                self.open_gate_later(&sandbox);
+            }
+        }
         let message = format!("every sandbox may reach {}", texts(grants).join(", "));
         let data = json!({ "grants": grants_detail(grants), "scope": "namespace" });
         self.publish(Event::new(EventKind::NetworkGranted, namespace, message).data(data));
@@ -116,7 +122,6 @@ impl Inner {
     ) {
         for sandbox in self.fleet.all() {
             if sandbox.namespace == *namespace
-                && sandbox.spec.tier != Tier::Process
                 && let Some(gate) = sandbox.network.gate()
             {
                 change(gate, &mut crate::lock(&sandbox.network.sources));

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use isle_egress::{Denial, Fate, Gate, Inside, Name, Outcome};
+use isle_egress::{Denial, Fate, Gate, Inside, Name, Outcome, Target};
 
 use super::reach::Place;
 use crate::engine::Inner;
@@ -50,7 +50,9 @@ impl Peering {
         let target = format!("{name}:{port}");
         let found = self.find(&name).filter(|(_, _, ports)| ports.contains(&port));
         let Some((engine, peer, _)) = found else {
-            return Some(Outcome::Denied(gate.deny_peer(target)));
+            let outcome = Outcome::Denied(gate.deny_peer(target));
+            inside.turn_away(&outcome).await;
+            return Some(outcome);
         };
         let all = Arc::clone(&engine.forwards.peers);
         drop(engine);
@@ -62,8 +64,12 @@ impl Peering {
         let outcome = match connected {
             None => Outcome::Failed("nothing listens there, or too many are connected".into()),
             Some(mut stream) => {
-                let carried = tokio::io::copy_bidirectional(inside, &mut stream).await;
-                match carried {
+                let carried = async {
+                    let target = Target::parse(&target, None).map_err(std::io::Error::other)?;
+                    inside.open_way(&target).await?;
+                    tokio::io::copy_bidirectional(inside, &mut stream).await
+                };
+                match carried.await {
                     Ok((sent, received)) => {
                         gate.note_peer(target, began.elapsed(), Fate::Closed { sent, received });
                         return Some(Outcome::Closed);
@@ -75,6 +81,7 @@ impl Peering {
         if let Outcome::Failed(why) = &outcome {
             gate.note_peer(target, began.elapsed(), Fate::Failed(why.clone()));
         }
+        inside.turn_away(&outcome).await;
         Some(outcome)
     }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use isle_egress::{Asker, Denial, Gate, Inside, Outcome, Reason};
 use isle_wire::{
-    FrameError, GateAnswer, GateEvent, GateLookup, GateOpened, GatePorts, Request, Stream, read_frame,
-    write_message,
+    FrameError, GateAnswer, GateEvent, GateLookup, GateOpened, GatePassed, GatePorts, Kind, Request, Stream,
+    read_frame, write_message,
 };
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -39,7 +39,10 @@ pub(super) async fn attach(
         match next(&mut stream).await.map_err(|error| error.to_string())? {
             Some(GateEvent::Ready) => Ok(stream),
             Some(GateEvent::Failed(why)) => Err(why),
-            Some(GateEvent::Lookup(_) | GateEvent::Opened(_)) | None => Err("it gave no answer".into()),
+            Some(
+                GateEvent::Lookup(_) | GateEvent::Opened(_) | GateEvent::Proxied(_) | GateEvent::Passed(_),
+            )
+            | None => Err("it gave no answer".into()),
         }
     };
     let stream =
@@ -144,26 +147,33 @@ async fn serve(
                         break;
                     }
                 }
-                GateEvent::Opened(opened) => {
+                GateEvent::Opened(GateOpened { socket, host, port }) => {
                     let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
                     while connections.try_join_next().is_some() {}
                     // One that is not there is reset already, or never was.
-                    let Some(socket) = agent.handed(opened.socket) else { continue };
-                    let gate = Arc::clone(&gate);
-                    let (told, peering) = (Arc::clone(&told), Arc::clone(&peering));
+                    let Some(socket) = agent.handed(socket, Kind::Tcp) else { continue };
+                    let way = Way::new(&gate, &told, &peering);
                     connections.spawn(async move {
-                        let Ok(inside) = Inside::new(socket) else { return };
-                        let known = is_peer(&opened.host);
-                        let denial =
-                            (!known).then(|| gate.connection_denial(&opened.host, opened.port)).flatten();
-                        if let Some(asked) = denial.and_then(|denial| told.asker.ask(&denial)) {
-                            asked.await;
-                        }
-                        if let Some(denial) = conduct(&gate, &peering, &opened, inside).await {
-                            told.tell(&denial);
+                        if let Ok(inside) = Inside::new(socket) {
+                            way.conduct(&host, port, inside).await;
                         }
                         drop(place);
                     });
+                }
+                GateEvent::Proxied(socket) => {
+                    let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
+                    while connections.try_join_next().is_some() {}
+                    let Some(socket) = agent.handed(socket, Kind::Pair) else { continue };
+                    let way = Way::new(&gate, &told, &peering);
+                    connections.spawn(async move {
+                        if let Ok(inside) = Inside::new(socket) {
+                            way.conduct_proxied(inside).await;
+                        }
+                        drop(place);
+                    });
+                }
+                GateEvent::Passed(GatePassed { address, port }) => {
+                    told.tell(&gate.deny_past_proxy(&address, port));
                 }
                 GateEvent::Ready | GateEvent::Failed(_) => return Err(FrameError::Unexpected("an event")),
             }
@@ -191,15 +201,40 @@ async fn serve(
     tokio::select! { ended = hear => ended, ended = tell => ended, () = watch => Ok(()) }
 }
 
-/// One connection, from its opening to its end.
-async fn conduct(gate: &Gate, peering: &Peering, opened: &GateOpened, mut inside: Inside) -> Option<Denial> {
-    let (host, port) = (&opened.host, opened.port);
-    let outcome = match peering.serve(gate, host, port, &mut inside).await {
-        Some(outcome) => outcome,
-        None => gate.serve(host, port, &mut inside).await,
-    };
-    match outcome {
-        Outcome::Denied(denial) => Some(denial),
-        Outcome::Closed | Outcome::Failed(_) => None,
+/// What a connection needs from its opening to its end.
+struct Way {
+    gate: Arc<Gate>,
+    told: Arc<Told>,
+    peering: Arc<Peering>,
+}
+
+impl Way {
+    fn new(gate: &Arc<Gate>, told: &Arc<Told>, peering: &Arc<Peering>) -> Self {
+        Self { gate: Arc::clone(gate), told: Arc::clone(told), peering: Arc::clone(peering) }
+    }
+
+    /// A program that speaks to its proxy says itself where it wants to go.
+    async fn conduct_proxied(&self, mut inside: Inside) {
+        match self.gate.hear(&mut inside).await {
+            Ok(target) => self.conduct(&target.host.to_string(), target.port, inside).await,
+            Err(Some(denial)) => self.told.tell(&denial),
+            Err(None) => {}
+        }
+    }
+
+    async fn conduct(&self, host: &str, port: u16, mut inside: Inside) {
+        let known = is_peer(host);
+        let denial = (!known).then(|| self.gate.connection_denial(host, port)).flatten();
+        if let Some(asked) = denial.and_then(|denial| self.told.asker.ask(&denial)) {
+            asked.await;
+        }
+        let outcome = match self.peering.serve(&self.gate, host, port, &mut inside).await {
+            Some(outcome) => outcome,
+            None => self.gate.serve(host, port, &mut inside).await,
+        };
+        match outcome {
+            Outcome::Denied(denial) => self.told.tell(&denial),
+            Outcome::Closed | Outcome::Failed(_) => {}
+        }
     }
 }

@@ -8,10 +8,10 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use isle_egress::{Authority, Gate, java_store, java_store_with};
 use isle_fail::Point;
-use isle_wire::GuestUser;
+use isle_wire::{GuestUser, PROXY_PORT};
 
 use crate::agent::{AgentClient, FileToWrite};
-use crate::backend::Lifetime;
+use crate::backend::{Lifetime, Tier};
 use crate::engine::Inner;
 use crate::error::{Code, Error, Result};
 use crate::sandbox::Sandbox;
@@ -66,6 +66,9 @@ const OWN_BUNDLE: &str = "/etc/isle/ca-bundle.pem";
 const MOVING: &str = "/etc/isle/ca-new";
 /// All of them for a Java whose own store cannot be written.
 const OWN_JAVA_STORE: &str = "/etc/isle/ca-bundle.jks";
+/// The same two where there is no root of the sandbox's own, and nothing of the host's can be changed.
+const PRIVATE: &str = "/home/sandbox/.isle/ca.pem";
+const PRIVATE_BUNDLE: &str = "/home/sandbox/.isle/ca-bundle.pem";
 
 /// Variables that name all authorities in one file, and whose they are: OpenSSL, Go and Rust; curl; Python
 /// requests; pip; git; cargo; AWS; gRPC; httplib2; Google Cloud; Nix; Perl.
@@ -89,12 +92,27 @@ const EXTRA: &[&str] = &["NODE_EXTRA_CA_CERTS", "DENO_CERT"];
 /// Variables as programs are given them.
 type Variables = Vec<(String, String)>;
 
-/// What every program is told.
-fn variables() -> Variables {
-    let named = |names: &[&str], file: &str| -> Variables {
-        names.iter().map(|name| ((*name).to_owned(), file.to_owned())).collect()
-    };
-    [named(WHOLE, OWN_BUNDLE), named(EXTRA, OWN)].concat()
+/// What every program is told: where all authorities are, and where the one is.
+fn variables(whole: &str, own: &str) -> Variables {
+    [named(WHOLE, whole), named(EXTRA, own)].concat()
+}
+
+/// The same value for several variables.
+fn named(names: &[&str], value: &str) -> Variables {
+    names.iter().map(|name| ((*name).to_owned(), value.to_owned())).collect()
+}
+
+/// Variables that say where a proxy is. Programs read one spelling or the other; Node is told to read them.
+/// `ALL_PROXY` speaks HTTP, too: what it is asked for it opens with `CONNECT`, and Python's httpx, which reads
+/// it before anything is sent, does without a package for SOCKS.
+const PROXIES: &[&str] =
+    &["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
+
+/// What programs are told that reach what is granted through a proxy.
+fn proxy_variables() -> Variables {
+    let mut variables = named(PROXIES, &format!("http://127.0.0.1:{PROXY_PORT}"));
+    variables.extend(named(&["NODE_USE_ENV_PROXY"], "1"));
+    variables
 }
 
 impl Inner {
@@ -114,9 +132,26 @@ impl Inner {
         }
     }
 
+    /// Variables that lead programs of a sandbox to what is granted, and have them believe whom they meet
+    /// there. None where nothing is granted.
+    pub(crate) async fn network_variables(self: &Arc<Self>, sandbox: &Arc<Sandbox>) -> Result<Variables> {
+        let mut variables = match sandbox.spec.tier {
+            Tier::Container => Vec::new(),
+            Tier::Process => {
+                // Nobody there asks for names, which would open it.
+                self.open_granted_gate(sandbox).await;
+                let reaches = |gate: &Arc<Gate>| !gate.is_empty() || !self.peer_ports(sandbox).is_empty();
+                let proxied = sandbox.network.gate().is_some_and(reaches);
+                if proxied { proxy_variables() } else { Vec::new() }
+            }
+        };
+        variables.extend(self.trust(sandbox).await?);
+        Ok(variables)
+    }
+
     /// Sees to it that programs of a sandbox believe its gate where that opens encryption. Gives the
     /// variables that tell them how; none where nothing is opened.
-    pub(crate) async fn trust(&self, sandbox: &Sandbox) -> Result<Variables> {
+    async fn trust(&self, sandbox: &Sandbox) -> Result<Variables> {
         let Some(gate) = sandbox.network.gate().filter(|gate| gate.opens_tls()) else {
             return Ok(Vec::new());
         };
@@ -126,7 +161,11 @@ impl Inner {
         }
         let authority = gate.authority().map_err(Error::internal)?;
         self.record_authority(sandbox, &authority)?;
-        let variables = place(sandbox.agent()?, &authority).await.map_err(|error| {
+        let placed = match sandbox.spec.tier {
+            Tier::Container => place(sandbox.agent()?, &authority).await,
+            Tier::Process => place_privately(sandbox.agent()?, &authority).await,
+        };
+        let variables = placed.map_err(|error| {
             Error::new(
                 Code::SandboxFailed,
                 format!("the sandbox's certificate authority cannot be placed in it: {}", error.message),
@@ -163,7 +202,7 @@ async fn place(agent: &AgentClient, authority: &Authority) -> Result<Variables> 
     let own = authority.pem();
     let mut whole = None;
     for &path in BUNDLES {
-        let Some(known) = read_existing(agent, path).await? else { continue };
+        let Some(known) = read_existing(agent, GuestUser::Root, path).await? else { continue };
         let known = String::from_utf8_lossy(&known).into_owned();
         let more = with(known.clone(), &own);
         if more != known {
@@ -190,7 +229,7 @@ async fn place(agent: &AgentClient, authority: &Authority) -> Result<Variables> 
     for path in directories {
         put(agent, &path, own.clone()).await;
     }
-    let mut variables = variables();
+    let mut variables = variables(OWN_BUNDLE, OWN);
     if !place_for_java(agent, &own, &whole).await? && agent.which(&["java"]).await?.is_some() {
         put(agent, OWN_JAVA_STORE, java_store(&whole)).await;
         let option = format!("-Djavax.net.ssl.trustStore={OWN_JAVA_STORE}");
@@ -199,11 +238,25 @@ async fn place(agent: &AgentClient, authority: &Authority) -> Result<Variables> 
     Ok(variables)
 }
 
+/// The same where the system's stores are the host's: programs have it by the variables alone.
+async fn place_privately(agent: &AgentClient, authority: &Authority) -> Result<Variables> {
+    let own = authority.pem();
+    let mut whole = None;
+    for &path in BUNDLES {
+        if whole.is_none() {
+            whole = read_existing(agent, GuestUser::Sandbox, path).await?;
+        }
+    }
+    let whole = with(String::from_utf8_lossy(&whole.unwrap_or_default()).into_owned(), &own);
+    agent.write_files(GuestUser::Sandbox, vec![file(PRIVATE_BUNDLE, whole)?, file(PRIVATE, own)?]).await?;
+    Ok(variables(PRIVATE_BUNDLE, PRIVATE))
+}
+
 /// Puts the authority into the stores of Java; says whether there are any.
 async fn place_for_java(agent: &AgentClient, own: &str, whole: &str) -> Result<bool> {
     let mut any = false;
     for &path in JAVA_STORES {
-        let Some(known) = read_existing(agent, path).await? else { continue };
+        let Some(known) = read_existing(agent, GuestUser::Root, path).await? else { continue };
         any = true;
         let store = java_store_with(&known, own).unwrap_or_else(|| java_store(whole));
         if store != known {
@@ -246,9 +299,9 @@ fn file(path: &str, contents: impl Into<Bytes>) -> Result<FileToWrite> {
 }
 
 /// What is in a store, if it is there.
-async fn read_existing(agent: &AgentClient, path: &str) -> Result<Option<Vec<u8>>> {
+async fn read_existing(agent: &AgentClient, user: GuestUser, path: &str) -> Result<Option<Vec<u8>>> {
     let guest: GuestPath = path.parse()?;
-    let Ok((stat, body)) = agent.read_file(&guest, GuestUser::Root, 0, None).await else { return Ok(None) };
+    let Ok((stat, body)) = agent.read_file(&guest, user, 0, None).await else { return Ok(None) };
     if stat.size > LONGEST_STORE {
         return Ok(None);
     }

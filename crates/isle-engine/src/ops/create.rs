@@ -103,9 +103,6 @@ impl Operation for Create {
         let change = Change { set: set.collect::<Result<_>>()?, unset: Vec::new() };
         change.set.iter().try_for_each(|(name, value)| check_value(name, value))?;
         engine.inner.config.secret_names.judge(change.set.iter().map(|(name, _)| name.as_str()))?;
-        if !allow.is_empty() {
-            engine.inner.refuse_without_network(&settings)?;
-        }
         let sandbox = engine.inner.create_named(&context, &input.sandbox, &settings).await?;
         if !allow.is_empty() {
             engine.inner.allow(&context, &sandbox, &allow).await?;

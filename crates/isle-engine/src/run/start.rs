@@ -63,7 +63,7 @@ impl Inner {
         let ready = self.make_ready(context, &plan, &id).await?;
         let grants = self.grant_for_run(&ready.sandbox, &plan.allow).await?;
         let secrets = self.secrets_for_run(context, &ready.sandbox, &id, &plan.secrets)?;
-        let trust = self.trust(&ready.sandbox).await?;
+        let network = self.network_variables(&ready.sandbox).await?;
         let mut command = plan.display();
         let mut commands = plan.command_texts();
         if let Some(masker) = ready.sandbox.masker() {
@@ -103,8 +103,8 @@ impl Inner {
             (Program::Tool { variables: false, .. }, _) | (_, None) => Vec::new(),
             (_, Some(profile)) => profile.env.clone().into_iter().collect(),
         };
-        // What is said about trust is the weakest: who sets such a variable means it.
-        let own = trust
+        // What is said about the network is the weakest: who sets such a variable means it.
+        let own = network
             .into_iter()
             .chain(given)
             .chain(variables.iter().map(|(name, value)| (name.clone(), value.clone())));

@@ -51,7 +51,10 @@ fn container(facts: &Facts, cgroups: &Cgroups, lifetime: Lifetime) -> Vec<Guaran
             "own_root",
             Ok("overlay root, host programs read-only, nothing else of the host's files".into()),
         ),
-        line("no_network", Ok("a network namespace with loopback only".into())),
+        line(
+            "no_network",
+            Ok("a network namespace with loopback only; granted names are reached transparently".into()),
+        ),
         line(
             "no_capabilities",
             Ok("none for the sandbox user; five inside its own user namespace for guest root".into()),
@@ -124,7 +127,10 @@ fn process(facts: &Facts, cgroups: &Cgroups) -> Vec<Guarantee> {
             "no_shared_memory",
             Ok("System V IPC and message queues are refused, /dev/shm cannot be opened".into()),
         ),
-        line("no_network", Ok("no sockets can be made but pairs connected to each other".into())),
+        line(
+            "no_network",
+            Ok("no sockets can be made but pairs connected to each other; granted names through a proxy (HTTP CONNECT, SOCKS5)".into()),
+        ),
         line("no_capabilities", Ok("none, and no guest root".into())),
         line("no_new_privileges", Ok("set for every process".into())),
     ];

@@ -170,6 +170,32 @@ fn nothing_gets_out_of_a_container_that_was_granted_something() {
     table::check(&column("container with a grant"), &results);
 }
 
+fn of_the_network() -> Vec<&'static str> {
+    isle_probe::attacks()
+        .map(|attack| attack.name)
+        .filter(|name| name.starts_with("net.") || name.starts_with("ns.") || name.starts_with("surf."))
+        .collect()
+}
+
+/// Programs there get something that looks like a socket. It is none of the host's.
+#[test]
+fn a_grant_opens_nothing_else_in_a_process_sandbox() {
+    let range = Range::new();
+    let daemon = range.daemon();
+    for name in ["closed", "open"] {
+        range.create(&daemon, name, "process");
+    }
+    daemon.post("/v1/sandboxes/open/grants", serde_json::json!({ "hosts": GRANTED }));
+    let look = "python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 3128))' && echo stands";
+    assert_eq!(daemon.shell("open", look), "stands\n", "the gate");
+    let attacks = of_the_network();
+    let only = [format!("--only={}", attacks.join(","))];
+    let [closed, open] = ["closed", "open"].map(|name| range.named(&daemon, name, &[], &only));
+    for name in attacks {
+        assert_eq!(open[name].0, closed[name].0, "{name}: {:?}, {:?}", open[name], closed[name]);
+    }
+}
+
 /// Nor does root of such a sandbox, who may try more of what has to do with networks.
 #[test]
 fn the_root_of_a_container_that_was_granted_something_does_not_get_out() {
@@ -178,13 +204,10 @@ fn the_root_of_a_container_that_was_granted_something_does_not_get_out() {
     let report = range.create(&daemon, "box", "container");
     daemon.post("/v1/sandboxes/box/grants", serde_json::json!({ "hosts": GRANTED }));
     assert_eq!(daemon.shell("box", LOOK), "2\n", "the gate stands");
-    let of_the_network: Vec<&str> = isle_probe::attacks()
-        .map(|attack| attack.name)
-        .filter(|name| name.starts_with("net.") || name.starts_with("ns.") || name.starts_with("surf."))
-        .collect();
-    let only = format!("--only={}", of_the_network.join(","));
+    let attacks = of_the_network();
+    let only = format!("--only={}", attacks.join(","));
     let results = range.named(&daemon, "box", &["--user=root"], &[only]);
-    assert_eq!(results.len(), of_the_network.len());
+    assert_eq!(results.len(), attacks.len());
     assert!(with(&results, Verdict::NotTestable).is_empty(), "{results:#?}");
     assert_exact(&results, &report, &["disk_limit"]);
 }

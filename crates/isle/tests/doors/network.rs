@@ -311,13 +311,6 @@ fn what_cannot_be_granted_is_refused_and_changes_nothing() {
     assert_eq!(error["code"], "INVALID_ARGUMENT", "{error}");
     let error = daemon.refused("GET", "/v1/sandboxes/nobody/net", None);
     assert_eq!(error["code"], "SANDBOX_NOT_FOUND", "{error}");
-    if daemon.offers("process") {
-        daemon
-            .post("/v1/sandboxes", json!({ "sandbox": "plain", "tier": "process", "allow_downgrade": true }));
-        let error =
-            daemon.refused("POST", "/v1/sandboxes/plain/grants", Some(&json!({ "hosts": ["web.test"] })));
-        assert_eq!(error["code"], "BACKEND_UNAVAILABLE", "{error}");
-    }
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub(crate) fn only_with_the_grant(daemon: &TestDaemon, command: &str, port: u16,
     run["stdout"].as_str().unwrap().to_owned()
 }
 
-const HTTP: &str = "
+pub(crate) const HTTP: &str = "
 import http.server, os, sys
 class Handler(http.server.SimpleHTTPRequestHandler):
     protocol_version = 'HTTP/1.1'

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::clients::sh;
 use crate::harness::{TestDaemon, finish};
-use crate::servers::{NAMES, Serving, allow, has};
+use crate::servers::{NAMES, Serving, allow, has, make_process};
 
 /// Says what it was asked for, over TLS, with a certificate of an authority of its own.
 const SERVER: &str = "
@@ -49,6 +49,7 @@ struct Scene {
     daemon: TestDaemon,
     url: String,
     opened: Vec<String>,
+    closed: Vec<String>,
     _server: Serving,
     _directory: tempfile::TempDir,
 }
@@ -65,10 +66,11 @@ impl Scene {
         let config = format!("network_ca_files = [{:?}]\n{NAMES}", authority.to_str().unwrap());
         let daemon = TestDaemon::start_configured(&config, &[]);
         let (address, origin) = (format!("127.0.0.1:{port}"), format!("https://web.test:{port}"));
-        allow(&daemon, "closed", &[format!("web.test:{port}/tls"), address.clone()]);
+        let closed = vec![format!("web.test:{port}/tls"), address.clone()];
+        allow(&daemon, "closed", &closed);
         let opened = vec![format!("{origin}{PAGE} GET"), address];
         let url = format!("{origin}{PAGE}");
-        let scene = Self { daemon, url, opened, _server: server, _directory: directory };
+        let scene = Self { daemon, url, opened, closed, _server: server, _directory: directory };
         scene.open("box");
         scene
     }
@@ -88,10 +90,15 @@ impl Scene {
 
     /// A command that asks for the page: believes the gate and nobody else.
     fn believes(&self, command: &str) {
+        self.believes_in("box", "closed", command);
+    }
+
+    /// The same in a sandbox where the gate opens TLS, and one where it does not.
+    fn believes_in(&self, opened: &str, closed: &str, command: &str) {
         let ask = |sandbox| self.daemon.exec(sandbox, json!({ "command": command, "timeout": "120s" }));
-        let run = ask("box");
+        let run = ask(opened);
         assert!(run["stdout"].as_str().unwrap().contains(TOLD) && run["exit_code"] == 0, "{command}: {run}");
-        let run = ask("closed");
+        let run = ask(closed);
         assert!(!run["stdout"].as_str().unwrap().contains(TOLD), "{command}: nobody vouches for it: {run}");
         assert_ne!(run["exit_code"], 0, "{command}: {run}");
     }
@@ -101,6 +108,45 @@ impl Scene {
         self.believes(command);
         self.believes(&format!("env -i PATH=\"$PATH\" HOME=\"$HOME\" {command}"));
     }
+}
+
+/// Nothing of the host's can be changed there, so the variables are all that programs are told.
+#[test]
+fn programs_behind_the_proxy_believe_the_gate_by_their_variables() {
+    let scene = Scene::new();
+    let (url, daemon) = (&scene.url, &scene.daemon);
+    if !make_process(daemon, "plain") || !make_process(daemon, "shut") {
+        return;
+    }
+    scene.open("plain");
+    allow(daemon, "shut", &scene.closed);
+    let host = url.trim_start_matches("https://").trim_end_matches(PAGE);
+    let urllib = format!("import urllib.request; print(urllib.request.urlopen('{url}', timeout=60).read())");
+    let requests = format!("import requests; print(requests.get('{url}', timeout=60).text)");
+    let mut commands = vec![
+        format!("curl -sS -m 60 {url}"),
+        format!("curl -sS -m 60 -x socks5h://127.0.0.1:3128 {url}"),
+        format!("/usr/bin/python3 -c \"{urllib}\""),
+    ];
+    if daemon.exec("plain", json!({ "argv": ["/usr/bin/python3", "-c", "import requests"] }))["exit_code"]
+        == 0
+    {
+        commands.push(format!("/usr/bin/python3 -c \"{requests}\""));
+    }
+    if has(daemon, "openssl") {
+        let ask =
+            format!("printf 'GET {PAGE} HTTP/1.1\\r\\nHost: {host}\\r\\nConnection: close\\r\\n\\r\\n'");
+        let connect = format!(
+            "openssl s_client -quiet -verify_return_error -proxy 127.0.0.1:3128 -connect {host} -servername web.test"
+        );
+        commands.push(format!("{ask} | {connect} -ign_eof 2>/dev/null"));
+    }
+    for command in commands {
+        scene.believes_in("plain", "shut", &command);
+    }
+    // A request of the host that is not granted is answered within, as everywhere.
+    let run = daemon.exec("plain", json!({ "command": format!("curl -sS -m 60 {url}-other") }));
+    assert!(run["stdout"].as_str().unwrap().contains("request_not_granted"), "{run}");
 }
 
 #[test]

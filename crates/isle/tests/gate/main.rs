@@ -17,6 +17,7 @@ mod harness;
 mod hosts;
 mod opened;
 mod postgres;
+mod proxied;
 mod rebinding;
 mod servers;
 mod stores;

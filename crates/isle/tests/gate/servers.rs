@@ -20,6 +20,15 @@ pub(crate) fn start() -> TestDaemon {
     TestDaemon::start_configured(NAMES, &[])
 }
 
+/// Makes a sandbox of tier `process`, if there can be one.
+pub(crate) fn make_process(daemon: &TestDaemon, name: &str) -> bool {
+    let offered = daemon.offers("process");
+    if offered {
+        daemon.post("/v1/sandboxes", json!({ "sandbox": name, "tier": "process", "allow_downgrade": true }));
+    }
+    offered
+}
+
 pub(crate) fn allow(daemon: &TestDaemon, sandbox: &str, hosts: &[String]) -> Value {
     daemon.post(&format!("/v1/sandboxes/{sandbox}/grants"), json!({ "hosts": hosts }))
 }

@@ -6,8 +6,8 @@ use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
-use crate::harness::until;
-use crate::servers::{Server, allow, has, hex, python, start};
+use crate::harness::{TestDaemon, until};
+use crate::servers::{Server, allow, has, hex, make_process, python, start};
 
 /// Sends each of several messages over a connection of its own; says how each was answered.
 const SAY: &str = r#"
@@ -28,6 +28,22 @@ for name, text in json.loads(sys.argv[3]).items():
     stream.close()
     answers[name] = heard.decode('latin1')
 print(json.dumps(answers))"#;
+
+/// The sandboxes it is said in, and how: by the name, and where the gate is a proxy through that.
+fn ways(daemon: &TestDaemon) -> Vec<(&'static str, String)> {
+    let mut ways = vec![("box", SAY.to_owned())];
+    if make_process(daemon, "plain") {
+        let direct = "stream = socket.create_connection((sys.argv[1], int(sys.argv[2])), 30)";
+        assert!(SAY.contains(direct));
+        let through = r"stream = socket.create_connection(('127.0.0.1', 3128), 30)
+    stream.sendall(b'CONNECT %s:%s HTTP/1.1\r\n\r\n' % (sys.argv[1].encode(), sys.argv[2].encode()))
+    opened = b''
+    while not opened.endswith(b'\r\n\r\n'): opened += stream.recv(1)
+    assert opened.startswith(b'HTTP/1.1 200 '), opened";
+        ways.push(("plain", SAY.replace(direct, through)));
+    }
+    ways
+}
 
 /// What must not be heard is in the request that has this word.
 pub(crate) const EVIL: &str = "evil";
@@ -154,21 +170,23 @@ fn no_request_to_another_host_passes_an_http_grant() {
         let mark = format!("{EVIL}-{name}");
         until(&format!("{mark} is heard"), || server.heard().iter().any(|request| request.contains(&mark)));
     }
-    let before = server.heard().len();
-    allow(&daemon, "box", &[format!("web.test:{port}/http"), format!("127.0.0.1:{port}")]);
     let mut said: serde_json::Map<String, Value> =
         requests.iter().map(|(name, text)| (name.clone(), json!(hex(text.as_bytes())))).collect();
     said.insert("well".into(), json!(hex(b"GET /well HTTP/1.1\r\nHost: WEB.test.\r\n\r\n")));
     let said = Value::Object(said).to_string();
-    let answers = python(&daemon, "box", SAY, &["web.test", &port.to_string(), &said]);
-    assert!(answers["well"].as_str().unwrap().ends_with("heard\n"), "{answers:#}");
-    let heard = server.heard().split_off(before);
-    let through: Vec<&String> = heard.iter().filter(|request| request.contains(EVIL)).collect();
-    assert!(through.is_empty(), "{through:#?}");
-    // Who was denied and speaks HTTP was told so.
-    for name in ["mismatch", "none", "two", "absolute", "both-lengths", "suffix"] {
-        let answer = answers[name].as_str().unwrap();
-        assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("remedy: "), "{name}: {answer}");
+    for (sandbox, say) in ways(&daemon) {
+        let before = server.heard().len();
+        allow(&daemon, sandbox, &[format!("web.test:{port}/http"), format!("127.0.0.1:{port}")]);
+        let answers = python(&daemon, sandbox, &say, &["web.test", &port.to_string(), &said]);
+        assert!(answers["well"].as_str().unwrap().ends_with("heard\n"), "{answers:#}");
+        let heard = server.heard().split_off(before);
+        let through: Vec<&String> = heard.iter().filter(|request| request.contains(EVIL)).collect();
+        assert!(through.is_empty(), "{through:#?}");
+        // Who was denied and speaks HTTP was told so.
+        for name in ["mismatch", "none", "two", "absolute", "both-lengths", "suffix"] {
+            let answer = answers[name].as_str().unwrap();
+            assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("remedy: "), "{name}: {answer}");
+        }
     }
 }
 
@@ -224,21 +242,23 @@ fn only_a_handshake_for_the_granted_name_passes_a_tls_grant() {
         stream.read_exact(&mut back).unwrap();
         assert_eq!(&back, bytes, "{name}");
     }
-    let before = server.heard().len();
-    allow(&daemon, "box", &[format!("web.test:{port}/tls"), format!("127.0.0.1:{port}")]);
     let mut said: serde_json::Map<String, Value> =
         words.iter().map(|(name, bytes)| (format!("end {name}"), json!(hex(bytes)))).collect();
     let well = [client_hello("Web.Test"), b"heard\n".to_vec()].concat();
     said.insert("well".into(), json!(hex(&well)));
     let said = Value::Object(said).to_string();
-    let answers = python(&daemon, "box", SAY, &["web.test", &port.to_string(), &said]);
-    assert!(answers["well"].as_str().unwrap().ends_with("heard\n"), "{answers:#}");
-    for (name, _) in &words {
-        let answer = answers[format!("end {name}")].as_str().unwrap();
-        let denied =
-            if *name == "plain" { answer.contains("reason: not_tls") } else { !answer.contains("heard") };
-        assert!(denied, "{name}: {answer}");
+    for (sandbox, say) in ways(&daemon) {
+        let before = server.heard().len();
+        allow(&daemon, sandbox, &[format!("web.test:{port}/tls"), format!("127.0.0.1:{port}")]);
+        let answers = python(&daemon, sandbox, &say, &["web.test", &port.to_string(), &said]);
+        assert!(answers["well"].as_str().unwrap().ends_with("heard\n"), "{answers:#}");
+        for (name, _) in &words {
+            let answer = answers[format!("end {name}")].as_str().unwrap();
+            let denied =
+                if *name == "plain" { answer.contains("reason: not_tls") } else { !answer.contains("heard") };
+            assert!(denied, "{name}: {answer}");
+        }
+        // Nothing was dialed for them either.
+        assert_eq!(server.heard().len() - before, 1, "{answers:#}");
     }
-    // Nothing was dialed for them either.
-    assert_eq!(server.heard().len() - before, 1, "{answers:#}");
 }

@@ -13,8 +13,8 @@ pub type Instruction = libc::sock_filter;
 pub enum Policy {
     /// Own namespaces: internet sockets reach only the sandbox's own loopback, System V IPC is private.
     Container,
-    /// The host's namespaces: no sockets but connected pairs, no System V IPC, no limits or priorities
-    /// of other processes.
+    /// The host's namespaces: no sockets but connected pairs, one of which the agent may give to whoever
+    /// asks for TCP; no System V IPC, no limits or priorities of other processes.
     Process,
 }
 
@@ -43,6 +43,7 @@ const NOTIFY: u32 = 0x7fc0_0000;
 const ERRNO: u32 = 0x0005_0000;
 
 const NOT_A_CALL: u32 = ERRNO | libc::ENOSYS.unsigned_abs();
+const DONE: u32 = ERRNO;
 const NO_FAMILY: u32 = ERRNO | libc::EAFNOSUPPORT.unsigned_abs();
 const NO_PROTOCOL: u32 = ERRNO | libc::EPROTONOSUPPORT.unsigned_abs();
 
@@ -88,6 +89,11 @@ fn compile_without(policy: Policy, absent: &[libc::c_long]) -> Vec<Instruction> 
     program
 }
 
+/// What is looked at in the host's namespaces only.
+fn checked_among_host() -> impl Iterator<Item = (libc::c_long, Check)> {
+    calls::CHECKED_AMONG_HOST_PROCESSES.iter().chain(calls::CHECKED_AMONG_HOST_SOCKETS).copied()
+}
+
 /// Consecutive numbers with the same verdict, covering everything from 0 up.
 fn ranges(policy: Policy, absent: &[libc::c_long]) -> Vec<(u32, Verdict)> {
     let mut verdicts: Vec<(u32, Verdict)> = Vec::new();
@@ -95,7 +101,9 @@ fn ranges(policy: Policy, absent: &[libc::c_long]) -> Vec<(u32, Verdict)> {
         verdicts.extend(numbers.iter().filter_map(|&number| Some((u32::try_from(number).ok()?, verdict))));
     };
     let special = |number: &libc::c_long| {
-        policy == Policy::Process && calls::REFUSED_AMONG_HOST_SOCKETS.contains(number)
+        policy == Policy::Process
+            && (calls::REFUSED_AMONG_HOST_SOCKETS.contains(number)
+                || checked_among_host().any(|(checked, _)| checked == *number))
     };
     let allowed: Vec<libc::c_long> = calls::ALLOWED
         .iter()
@@ -110,6 +118,9 @@ fn ranges(policy: Policy, absent: &[libc::c_long]) -> Vec<(u32, Verdict)> {
         Policy::Process => {
             add(calls::SYSTEM_V_IPC, Verdict::Return(NOTIFY));
             add(calls::REFUSED_AMONG_HOST_SOCKETS, Verdict::Return(NOTIFY));
+            for (number, check) in checked_among_host() {
+                add(&[number], Verdict::Check(check));
+            }
         }
     }
     for &(number, check) in calls::CHECKED.iter().chain(calls::CHECKED_OF_PROCESSES) {
@@ -194,7 +205,20 @@ fn examine(check: Check, policy: Policy) -> Vec<Instruction> {
                 step(RETURN, NO_FAMILY),
                 step(RETURN, NO_PROTOCOL),
             ],
-            Policy::Process => vec![step(RETURN, NO_FAMILY)],
+            // TCP is the agent's to answer: there it is never more than one end of a pair.
+            Policy::Process => vec![
+                load_argument(0),
+                jump(JUMP_EQUAL, number(libc::AF_INET), 1, 0),
+                jump(JUMP_EQUAL, number(libc::AF_INET6), 0, 6),
+                load_argument(1),
+                step(AND, SOCKET_KIND),
+                jump(JUMP_EQUAL, number(libc::SOCK_STREAM), 0, 3),
+                load_argument(2),
+                jump(JUMP_EQUAL, 0, 2, 0),
+                jump(JUMP_EQUAL, number(libc::IPPROTO_TCP), 1, 0),
+                step(RETURN, NO_FAMILY),
+                step(RETURN, NOTIFY),
+            ],
         },
         Check::SocketPair => match policy {
             Policy::Container => vec![
@@ -257,6 +281,14 @@ fn examine(check: Check, policy: Policy) -> Vec<Instruction> {
             code.extend([step(RETURN, ALLOW), step(RETURN, NOTIFY)]);
             code
         }
+        Check::InternetOption => vec![
+            load_argument(1),
+            jump(JUMP_EQUAL, number(libc::IPPROTO_IP), 3, 0),
+            jump(JUMP_EQUAL, number(libc::IPPROTO_TCP), 2, 0),
+            jump(JUMP_EQUAL, number(libc::IPPROTO_IPV6), 1, 0),
+            step(RETURN, ALLOW),
+            step(RETURN, DONE),
+        ],
         Check::Personality => vec![
             load_argument(0),
             jump(JUMP_EQUAL, 0, 1, 0),

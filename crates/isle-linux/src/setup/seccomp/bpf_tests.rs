@@ -92,7 +92,23 @@ fn sockets_by_family_and_tier() {
     let socket = |family: i32, protocol: u64| [u64::from(family.unsigned_abs()), 1, protocol];
     for family in [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6] {
         assert_eq!(container(libc::SYS_socket, socket(family, 0)), ALLOW);
-        assert_eq!(run(&compile(Policy::Process), ARCH, libc::SYS_socket, socket(family, 0)), no_family);
+    }
+    let process = |arguments| run(&compile(Policy::Process), ARCH, libc::SYS_socket, arguments);
+    // The agent answers, and never with a socket of the internet.
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        for protocol in [0, 6] {
+            assert_eq!(process(socket(family, protocol)), NOTIFY);
+        }
+        for protocol in [1, 17, 132, 255, 262] {
+            assert_eq!(process(socket(family, protocol)), no_family);
+        }
+        for kind in [libc::SOCK_DGRAM, libc::SOCK_RAW, libc::SOCK_SEQPACKET] {
+            let kind = u64::from(kind.unsigned_abs());
+            assert_eq!(process([u64::from(family.unsigned_abs()), kind, 0]), no_family);
+        }
+    }
+    for family in [libc::AF_UNIX, libc::AF_NETLINK, libc::AF_PACKET, libc::AF_VSOCK] {
+        assert_eq!(process(socket(family, 0)), no_family);
     }
     assert_eq!(container(libc::SYS_socket, socket(libc::AF_NETLINK, 0)), ALLOW);
     for protocol in [6, 12, 15] {
@@ -142,6 +158,18 @@ fn a_process_has_only_pairs_that_stay_connected_to_each_other() {
     for number in [libc::SYS_bind, libc::SYS_connect] {
         assert_eq!(process(number, [0; 3]), NOTIFY);
         assert_eq!(container(number, [0; 3]), ALLOW);
+    }
+}
+
+#[test]
+fn options_of_the_internet_are_taken_where_no_socket_is_of_it() {
+    let process = |level| run(&compile(Policy::Process), ARCH, libc::SYS_setsockopt, [3, level, 1]);
+    for level in [libc::IPPROTO_IP, libc::IPPROTO_TCP, libc::IPPROTO_IPV6] {
+        assert_eq!(process(u64::from(level.unsigned_abs())), errno(0));
+        assert_eq!(container(libc::SYS_setsockopt, [3, u64::from(level.unsigned_abs()), 1]), ALLOW);
+    }
+    for level in [libc::SOL_SOCKET, libc::IPPROTO_UDP, libc::SOL_NETLINK] {
+        assert_eq!(process(u64::from(level.unsigned_abs())), ALLOW);
     }
 }
 

@@ -21,6 +21,8 @@ pub(super) enum Check {
     Ioctl,
     /// `personality`: only asking, or the plain one.
     Personality,
+    /// `setsockopt`: options of the internet are taken and mean nothing, since no socket is of it.
+    InternetOption,
 }
 
 /// Namespaces a process may not make for itself. The UTS namespace is missing on purpose: the agent
@@ -62,11 +64,16 @@ pub(super) const CHECKED_OF_PROCESSES: &[(c_long, Check)] = &[
     (libc::SYS_ioprio_set, Check::OfProcessByKind(1)),
 ];
 
+/// Looked at where the host's sockets are in reach. What looks like a connection of the internet is one end
+/// of a pair there, and programs give up when such an end does not take the options of the other kind.
+pub(super) const CHECKED_AMONG_HOST_SOCKETS: &[(c_long, Check)] =
+    &[(libc::SYS_setsockopt, Check::InternetOption)];
+
 /// Absent where no cgroup counts memory: files without a name anywhere, which nobody sees once they are
 /// closed and still mapped, or on their way through a socket.
 pub(super) const UNCOUNTABLE: &[c_long] = &[libc::SYS_memfd_create];
 
-/// Refused where the host's sockets are in reach. No socket could be used with them anyway.
+/// Refused where the host's sockets are in reach, unless the agent has an answer of its own.
 pub(super) const REFUSED_AMONG_HOST_SOCKETS: &[c_long] = &[libc::SYS_bind, libc::SYS_connect];
 
 pub(super) const SYSTEM_V_IPC: &[c_long] = &[
@@ -207,6 +214,7 @@ pub fn call_name(number: c_long) -> String {
         (libc::SYS_personality, "personality"),
         (libc::SYS_bind, "bind"),
         (libc::SYS_connect, "connect"),
+        (libc::SYS_socket, "socket"),
         (libc::SYS_ioprio_set, "ioprio_set (another process)"),
         (libc::SYS_prlimit64, "prlimit64 (another process)"),
         (libc::SYS_sched_setaffinity, "sched_setaffinity (another process)"),

@@ -15,6 +15,8 @@ const NOTIF_RECV: libc::Ioctl = libc::_IOWR::<libc::seccomp_notif>(0x21, 0) as l
 /// `SECCOMP_IOCTL_NOTIF_SEND`, `_IOWR('!', 1, struct seccomp_notif_resp)`.
 const NOTIF_SEND: libc::Ioctl = libc::_IOWR::<libc::seccomp_notif_resp>(0x21, 1) as libc::Ioctl;
 
+/// `SECCOMP_IOCTL_NOTIF_ID_VALID`, `_IOW('!', 2, __u64)`.
+const NOTIF_ID_VALID: libc::Ioctl = libc::_IOW::<u64>(0x21, 2) as libc::Ioctl;
 /// `SECCOMP_IOCTL_NOTIF_ADDFD`, `_IOW('!', 3, struct seccomp_notif_addfd)`.
 const NOTIF_ADD_DESCRIPTOR: libc::Ioctl = libc::_IOW::<AddDescriptor>(0x21, 3) as libc::Ioctl;
 
@@ -40,8 +42,27 @@ pub struct Notification {
     pub pid: u32,
     /// Which call.
     pub number: i32,
-    /// The first of its arguments. What one points at is not known: the asker could change it.
-    pub first: u64,
+    /// Its arguments, which are registers. What one points at is the asker's, who could change it.
+    pub arguments: [u64; 6],
+}
+
+impl Notification {
+    /// An argument that the kernel takes for an `int`.
+    #[must_use]
+    pub fn int(&self, index: usize) -> i32 {
+        let value = self.arguments.get(index).copied().unwrap_or_default();
+        // The upper half of the register is no part of the number.
+        i32::from_ne_bytes(u32::try_from(value & u64::from(u32::MAX)).unwrap_or_default().to_ne_bytes())
+    }
+}
+
+/// Whether a descriptor goes on to the programs its process becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inherited {
+    /// It does.
+    Yes,
+    /// It is closed then.
+    No,
 }
 
 /// Installs `program` for this thread and everything it will ever start. Needs no-new-privileges
@@ -69,7 +90,7 @@ impl Listener {
         // SAFETY: the kernel fills the struct, which outlives the call.
         check(unsafe { libc::ioctl(self.0.as_raw_fd(), NOTIF_RECV, &raw mut notification) }.into())?;
         let libc::seccomp_data { nr, args, .. } = notification.data;
-        Ok(Notification { id: notification.id, pid: notification.pid, number: nr, first: args[0] })
+        Ok(Notification { id: notification.id, pid: notification.pid, number: nr, arguments: args })
     }
 
     /// Answers it with an error.
@@ -77,14 +98,36 @@ impl Listener {
         self.answer(notification, 0, -errno)
     }
 
+    /// Answers it: the call has done what it was to do.
+    pub fn accept(&self, notification: Notification) -> io::Result<()> {
+        self.answer(notification, 0, 0)
+    }
+
+    /// Whether whoever asked still waits. What was read of a process before this was really read of it: its
+    /// number cannot have become another's.
+    #[must_use]
+    pub fn is_waiting(&self, notification: &Notification) -> bool {
+        // SAFETY: the kernel reads the number, which outlives the call.
+        check(unsafe { libc::ioctl(self.0.as_raw_fd(), NOTIF_ID_VALID, &raw const notification.id) }.into())
+            .is_ok()
+    }
+
     /// Answers it with a descriptor of its own, which is a copy of this one.
-    pub fn hand(&self, notification: Notification, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    pub fn hand(
+        &self,
+        notification: Notification,
+        descriptor: BorrowedFd<'_>,
+        inherited: Inherited,
+    ) -> io::Result<()> {
         let add = AddDescriptor {
             id: notification.id,
             flags: 0,
             source: descriptor.as_raw_fd().unsigned_abs(),
             target: 0,
-            target_flags: libc::O_CLOEXEC.unsigned_abs(),
+            target_flags: match inherited {
+                Inherited::Yes => 0,
+                Inherited::No => libc::O_CLOEXEC.unsigned_abs(),
+            },
         };
         // SAFETY: the kernel reads the struct, which outlives the call.
         let number =

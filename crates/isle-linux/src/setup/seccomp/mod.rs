@@ -10,7 +10,7 @@ mod install;
 
 pub use bpf::{Instruction, Policy, compile, compile_countable};
 pub use calls::call_name;
-pub use install::{Listener, Notification, install};
+pub use install::{Inherited, Listener, Notification, install};
 
 #[cfg(test)]
 mod bpf_tests;

@@ -20,13 +20,18 @@ const VALUES: &[u64] = &[
     3,
     5,
     6,
+    7,
     10,
     15,
     16,
     17,
     38,
     40,
+    41,
     44,
+    262,
+    0x801,
+    0x802,
     0x11,
     58,
     132,
@@ -93,7 +98,13 @@ fn model(policy: Policy, number: i64, arguments: [u64; 3]) -> u32 {
             says(usual, errno(libc::EPROTONOSUPPORT))
         }
         libc::SYS_socket if !process => says(first == 1 || (first == 16 && third == 0), no_family),
-        libc::SYS_socket => no_family,
+        // Streams of the internet, TCP by name or by silence, are for the agent to answer.
+        libc::SYS_socket => {
+            let tcp = matches!(first, 2 | 10) && second & 0xf == 1 && matches!(third, 0 | 6);
+            if tcp { NOTIFY } else { no_family }
+        }
+        // Options of IP, TCP and IPv6 are taken, and nothing comes of it.
+        libc::SYS_setsockopt => says(!process || !matches!(second, 0 | 6 | 41), errno(0)),
         libc::SYS_socketpair if !process => says(first == 1, no_family),
         // Streams and sequenced packets, with whatever flags.
         libc::SYS_socketpair => says(first == 1 && matches!(second & 0xf, 1 | 5), no_family),
@@ -123,8 +134,8 @@ fn model(policy: Policy, number: i64, arguments: [u64; 3]) -> u32 {
 
 #[test]
 fn every_call_gets_the_verdict_of_its_rule_whatever_its_arguments() {
-    let looked_at: BTreeSet<i64> =
-        calls::CHECKED.iter().chain(calls::CHECKED_OF_PROCESSES).map(|&(number, _)| number).collect();
+    let tables = [calls::CHECKED, calls::CHECKED_AMONG_HOST_PROCESSES, calls::CHECKED_AMONG_HOST_SOCKETS];
+    let looked_at: BTreeSet<i64> = tables.into_iter().flatten().map(|&(number, _)| number).collect();
     for policy in POLICIES {
         let program = compile(policy);
         for number in 0..=HIGHEST {
@@ -138,6 +149,7 @@ fn every_call_gets_the_verdict_of_its_rule_whatever_its_arguments() {
                 for first in values() {
                     for second in values() {
                         check([first, second, 0]);
+                        check([first, second, 6]);
                         check([first, second, 12]);
                     }
                     for third in values() {
