@@ -3,11 +3,13 @@
 use std::path::Path;
 
 // The table of keys and its readers belong to the program; they are read where they stand.
+#[path = "../../isle/src/config/definition.rs"]
+#[expect(dead_code, reason = "the program uses the rest")]
+mod definition;
 #[path = "../../isle/src/config/file.rs"]
 #[expect(dead_code, reason = "the program uses the rest")]
 mod file;
 #[path = "../../isle/src/config/keys.rs"]
-#[expect(dead_code, reason = "the program uses the rest")]
 mod keys;
 #[path = "../../isle/src/config/tables.rs"]
 #[expect(dead_code, reason = "the program uses the rest")]
@@ -15,8 +17,8 @@ mod tables;
 #[path = "../../isle/src/config/value.rs"]
 mod value;
 
+use definition::Scope;
 use file::Layer;
-use keys::Scope;
 use value::Value;
 
 pub(crate) fn run(bytes: &[u8]) {

@@ -89,11 +89,6 @@ fn compile_without(policy: Policy, absent: &[libc::c_long]) -> Vec<Instruction> 
     program
 }
 
-/// What is looked at in the host's namespaces only.
-fn checked_among_host() -> impl Iterator<Item = (libc::c_long, Check)> {
-    calls::CHECKED_AMONG_HOST_PROCESSES.iter().chain(calls::CHECKED_AMONG_HOST_SOCKETS).copied()
-}
-
 /// Consecutive numbers with the same verdict, covering everything from 0 up.
 fn ranges(policy: Policy, absent: &[libc::c_long]) -> Vec<(u32, Verdict)> {
     let mut verdicts: Vec<(u32, Verdict)> = Vec::new();
@@ -103,7 +98,7 @@ fn ranges(policy: Policy, absent: &[libc::c_long]) -> Vec<(u32, Verdict)> {
     let special = |number: &libc::c_long| {
         policy == Policy::Process
             && (calls::REFUSED_AMONG_HOST_SOCKETS.contains(number)
-                || checked_among_host().any(|(checked, _)| checked == *number))
+                || calls::CHECKED_AMONG_HOST_SOCKETS.iter().any(|(checked, _)| checked == number))
     };
     let allowed: Vec<libc::c_long> = calls::ALLOWED
         .iter()
@@ -118,7 +113,7 @@ fn ranges(policy: Policy, absent: &[libc::c_long]) -> Vec<(u32, Verdict)> {
         Policy::Process => {
             add(calls::SYSTEM_V_IPC, Verdict::Return(NOTIFY));
             add(calls::REFUSED_AMONG_HOST_SOCKETS, Verdict::Return(NOTIFY));
-            for (number, check) in checked_among_host() {
+            for &(number, check) in calls::CHECKED_AMONG_HOST_SOCKETS {
                 add(&[number], Verdict::Check(check));
             }
         }
