@@ -34,7 +34,7 @@ test: setup
 # Many tests wait more than they compute, so there are more of them than cores.
 .PHONY: rust-tests
 rust-tests:
-	if cargo nextest --version >/dev/null 2>&1; then cargo nextest run --workspace -j $$(($$(nproc) * 2)); \
+	if cargo nextest --version >/dev/null 2>&1; then cargo nextest run --workspace -j $$(($$(nproc) * 3)); \
 	else cargo test --workspace; fi
 
 # Attacks plain processes, other sandboxes and every tier, as root and as an ordinary user.

@@ -41,7 +41,7 @@ fi
 cd "$repository"
 
 # Many tests wait more than they compute, so there are more of them than cores.
-threads=$(($(nproc) * 2))
+threads=$(($(nproc) * 3))
 
 # All programs share the threads: the last test of one does not keep the next from beginning. What cargo
 # would be asked is answered beforehand, since the user has none.

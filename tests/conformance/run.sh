@@ -5,7 +5,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/node.sh"
 install "${packages[@]}"
 
 cd "$repository"
-cargo build --quiet -p isle-mcp-conformance --features conformance
+# Of the whole workspace: a choice of its own would have others build once more what is there already.
+cargo build --quiet --workspace --bin mcp-conformance --features isle-mcp-conformance/conformance
 binary="${CARGO_TARGET_DIR:-target}/debug/mcp-conformance"
 
 work="$(mktemp -d)"

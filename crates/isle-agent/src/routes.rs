@@ -1,7 +1,7 @@
 //! Attempts to reach an address directly. A sandbox has a route to none, so its kernel refuses them at once
 //! and counts them; whose address it was is not counted.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
@@ -13,19 +13,13 @@ use crate::place;
 /// Longer than what the kernel says of either family.
 const LONGEST: usize = 16 * 1024;
 
-/// What the kernel counts, and how much of it was told.
-struct Counters {
-    files: [Option<File>; 2],
-    told: u64,
-}
-
 /// How long after a run that ended well it is caught up on: commands that follow each other closely are not
 /// slowed down for it. One that fails within this time may be told of an attempt of the one before it.
 const CALM: Duration = Duration::from_millis(100);
 
 thread_local! {
     // The agent has one thread, and one network.
-    static COUNTERS: RefCell<Option<Counters>> = const { RefCell::new(None) };
+    static TOLD: Cell<u64> = const { Cell::new(0) };
     static CATCHING_UP: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -51,21 +45,13 @@ pub(crate) fn attempts_before(exit: Exit) -> u64 {
 
 /// Attempts since it was looked the last time.
 fn look() -> u64 {
-    COUNTERS.with_borrow_mut(|counters| {
-        let counters = counters.get_or_insert_with(|| Counters {
-            files: ["/proc/self/net/snmp", "/proc/self/net/snmp6"].map(|path| File::open(path).ok()),
-            told: 0,
-        });
-        let mut buffer = [0; LONGEST];
-        let mut now = 0;
-        for file in counters.files.iter().flatten() {
-            let length = file.read_at(&mut buffer, 0).unwrap_or(0);
-            now += count(&String::from_utf8_lossy(&buffer[..length]));
-        }
-        let since = now.saturating_sub(counters.told);
-        counters.told = now;
-        since
-    })
+    let mut buffer = [0; LONGEST];
+    let mut now = 0;
+    for path in ["/proc/self/net/snmp", "/proc/self/net/snmp6"] {
+        let length = File::open(path).and_then(|file| file.read_at(&mut buffer, 0)).unwrap_or(0);
+        now += count(&String::from_utf8_lossy(&buffer[..length]));
+    }
+    now.saturating_sub(TOLD.replace(now))
 }
 
 /// The number of attempts in what the kernel says: a column of a table in one family, a line in the other.

@@ -61,6 +61,8 @@ impl Ground {
             ("ISLE_POOL_SIZE", "0"),
             ("ISLE_DISK", "16M"),
             ("ISLE_SWEEP_INTERVAL", "100ms"),
+            // The time of last use is written down now and then; what a scene passes is to be the same always.
+            ("ISLE_DEFAULT_IDLE", "none"),
             // What a job prints beyond the first is in files, and three pieces of the tests' are too much.
             ("ISLE_OUTPUT_CAP", "16K"),
             ("ISLE_JOB_OUTPUT_CAP", "40000"),
