@@ -120,6 +120,8 @@ async fn connection(link: OwnedFd, agent: Shared) {
             operation(stream, agent, outbox).await.ok();
         });
     }
+    // Operations may go on without a host; whoever waits for one of these sockets must not.
+    outbox.close();
     agent.network.host_left();
 }
 

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::FileType;
@@ -32,12 +33,25 @@ pub fn socket_number(socket: impl AsFd) -> io::Result<u64> {
 
 /// What the agent hands to the host: each goes with the next bytes that are sent.
 #[derive(Debug, Clone, Default)]
-pub struct Outbox(Queue<OwnedFd>);
+pub struct Outbox {
+    waiting: Queue<OwnedFd>,
+    closed: Arc<AtomicBool>,
+}
 
 impl Outbox {
     /// Hands a socket over; bytes that speak of it are to be written afterwards.
     pub fn put(&self, socket: OwnedFd) {
-        lock(&self.0).push_back(socket);
+        let mut waiting = lock(&self.waiting);
+        if !self.closed.load(Ordering::Relaxed) {
+            waiting.push_back(socket);
+        }
+    }
+
+    /// Nobody takes anything any more. What waits is closed at once, whoever else still has this.
+    pub fn close(&self) {
+        let mut waiting = lock(&self.waiting);
+        self.closed.store(true, Ordering::Relaxed);
+        waiting.clear();
     }
 
     /// Sends bytes, and with them the next socket.
@@ -47,7 +61,7 @@ impl Outbox {
         parts: &[IoSlice<'_>],
         flags: SendFlags,
     ) -> rustix::io::Result<usize> {
-        let mut waiting = lock(&self.0);
+        let mut waiting = lock(&self.waiting);
         while let Some(socket) = waiting.pop_front() {
             // With more of them only a byte goes now, so that none is later than what speaks of it.
             let first = parts.iter().find(|part| !part.is_empty()).and_then(|part| part.get(..1));
@@ -278,6 +292,23 @@ mod tests {
             assert_eq!(inbox.receive(host.as_fd(), &mut [0; 8]).unwrap().0, 1);
         }
         assert_eq!(lock(&inbox.0).len(), MOST_UNCLAIMED);
+    }
+
+    #[test]
+    fn what_waits_when_nobody_takes_it_any_more_is_closed_and_so_is_what_comes_later() {
+        use std::io::Read;
+        let outbox = Outbox::default();
+        let kept_by_somebody = outbox.clone();
+        for late in [false, true] {
+            let (mut near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+            if late {
+                kept_by_somebody.put(far.into());
+            } else {
+                outbox.put(far.into());
+                outbox.close();
+            }
+            assert_eq!(near.read(&mut [0]).unwrap(), 0, "late: {late}");
+        }
     }
 
     #[test]
