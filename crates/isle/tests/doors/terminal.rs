@@ -81,8 +81,9 @@ fn a_shell_is_a_real_terminal_and_follows_the_window() {
     terminal.type_keys("until [ \"$(stty size)\" = '41 123' ]; do sleep 0.02; done; echo now $(stty size)\r");
     terminal.sees("now 41 123");
     // Keys go through as they are: an interrupt is for the program inside.
-    terminal.type_keys("echo wait''ing; sleep 78201\r");
-    terminal.sees("waiting");
+    let marker = format!("78201{:07}", std::process::id());
+    terminal.type_keys(&format!("sleep {marker}\r"));
+    until("it sleeps", || !crate::harness::processes_with(&format!("sleep {marker} ")).is_empty());
     terminal.type_keys("\u{3}");
     terminal.type_keys("echo status $?\r");
     terminal.sees("status 130");
