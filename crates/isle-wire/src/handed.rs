@@ -300,7 +300,7 @@ mod tests {
         let outbox = Outbox::default();
         let kept_by_somebody = outbox.clone();
         for late in [false, true] {
-            let (mut near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+            let (mut near, far) = UnixStream::pair().unwrap();
             if late {
                 kept_by_somebody.put(far.into());
             } else {
