@@ -10,6 +10,16 @@ use crate::network::StoredGrant;
 use crate::sandbox::{Sandbox, SandboxState, StoredSpec};
 use crate::values::{Address, SandboxId};
 
+/// What changes in the record of a sandbox that is up.
+fn running(sandbox: &Sandbox, anchor: Value) -> Result<SandboxChange> {
+    Ok(SandboxChange {
+        state: Some(SandboxState::Running.as_str().into()),
+        anchor: Some(anchor),
+        containment: Some(serde_json::to_value(sandbox.containment()).map_err(Error::internal)?),
+        ..SandboxChange::default()
+    })
+}
+
 impl Journal {
     /// A sandbox is about to be made.
     pub(crate) fn sandbox_creating(&self, sandbox: &Sandbox) -> Result<()> {
@@ -26,13 +36,7 @@ impl Journal {
 
     /// It is up, and can be found again by its anchor.
     pub(crate) fn sandbox_running(&self, sandbox: &Sandbox, anchor: Value, audit: &Audit) -> Result<()> {
-        let containment = serde_json::to_value(sandbox.containment()).map_err(Error::internal)?;
-        let change = SandboxChange {
-            state: Some(SandboxState::Running.as_str().into()),
-            anchor: Some(anchor),
-            containment: Some(containment),
-            ..SandboxChange::default()
-        };
+        let change = running(sandbox, anchor)?;
         self.store.update_sandbox_audited(sandbox.id.as_str(), change, &audit.0).map_err(store_error)
     }
 
@@ -44,14 +48,7 @@ impl Journal {
         parent: &Address,
         audit: &Audit,
     ) -> Result<()> {
-        let containment = serde_json::to_value(sandbox.containment()).map_err(Error::internal)?;
-        let change = SandboxChange {
-            state: Some(SandboxState::Running.as_str().into()),
-            anchor: Some(anchor),
-            containment: Some(containment),
-            ..SandboxChange::default()
-        };
-        let id = sandbox.id.as_str();
+        let (id, change) = (sandbox.id.as_str(), running(sandbox, anchor)?);
         self.store.count_spawn_audited(id, change, &parent.to_string(), &audit.0).map_err(store_error)
     }
 

@@ -49,7 +49,7 @@ fn container(facts: &Facts, cgroups: &Cgroups, lifetime: Lifetime) -> Vec<Guaran
         line("private_ids", ids),
         line(
             "own_root",
-            Ok("overlay root, host programs read-only, nothing else of the host's files".into()),
+            Ok("a root of its own, host programs read-only, nothing else of the host's files".into()),
         ),
         line(
             "no_network",
