@@ -13,6 +13,7 @@ need() { # need PACKAGE TEST...: the package is missing when the test fails
 need gcc command -v cc
 need g++ command -v c++
 need libc6-dev test -e /usr/include/stdlib.h
+need iproute2 command -v ip
 need uidmap command -v newuidmap
 need bubblewrap command -v bwrap
 need util-linux command -v setpriv

@@ -1,7 +1,8 @@
 //! Answering refused system calls: `EPERM`, and a note in the run that tried; or what only the agent can
-//! give, where nobody has sockets.
+//! give: sockets where nobody has any, and where a connection leads.
 
 use std::os::fd::AsFd;
+use std::rc::Rc;
 
 use isle_linux::setup::CONTROL_CALL;
 use isle_linux::setup::seccomp::{Inherited, Listener, Notification};
@@ -12,7 +13,7 @@ use crate::watched::watch;
 use crate::{control, network, tree};
 
 pub(crate) async fn answer(listener: Listener, agent: Shared) {
-    let Ok(listener) = watch(listener) else { return };
+    let Ok(listener) = watch(listener).map(Rc::new) else { return };
     loop {
         let Ok(mut ready) = listener.readable().await else { return };
         // Receiving waits when there is nothing, and it would be the whole agent that waits.
@@ -28,7 +29,9 @@ pub(crate) async fn answer(listener: Listener, agent: Shared) {
         {
             continue;
         }
-        if network::answer(&agent, listener.get_ref(), notification) {
+        if network::attempt(&agent, &listener, notification)
+            || network::answer(&agent, listener.get_ref(), notification)
+        {
             continue;
         }
         let pid = i32::try_from(notification.pid).unwrap_or(0);

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use isle_linux::request::Preamble;
 use isle_linux::setup::seccomp::Listener;
+use isle_linux::sys::prctl;
 use isle_wire::{
     Frame, GENERATION, Missing, Mux, Outbox, QuietSocket, Reply, Request, RunEntry, RunList, Side, Stream,
     Welcome, read_frame, write_message,
@@ -45,6 +46,11 @@ pub(crate) fn serve_forever(
     preamble: Preamble,
     ration: Option<Ration>,
 ) {
+    // Its memory and its descriptors are nobody's business: they hold what other commands print, and a child
+    // shares both until it has become a command. Among the host's processes Landlock sees to that.
+    if place::private().is_none() && prctl(libc::PR_SET_DUMPABLE, 0, 0).is_err() {
+        return;
+    }
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() else {
         return;
     };

@@ -140,13 +140,8 @@ pub(crate) fn limits(wanted: RunLimits) -> RunLimits {
 
 /// Starts the program as a child of the agent, in a UTS namespace of its own.
 fn start_tagged(plan: &mut Plan) -> io::Result<Result<(i32, Tree), NotStarted>> {
-    // The memory is shared with children that changed their identity: say again that it may be looked
-    // at by its owner.
-    isle_linux::sys::prctl(libc::PR_SET_DUMPABLE, 1, 0)?;
-    let started = kill_order::as_command(|| run_cloned(plan, libc::CLONE_NEWUTS));
-    // Its memory is nobody's business: it holds what other commands print.
-    isle_linux::sys::prctl(libc::PR_SET_DUMPABLE, 0, 0)?;
-    Ok(started?.map(|pid| (pid, Tree::Tagged(Tag(plan.tag)))))
+    let started = kill_order::as_command(|| run_cloned(plan, libc::CLONE_NEWUTS))?;
+    Ok(started.map(|pid| (pid, Tree::Tagged(Tag(plan.tag)))))
 }
 
 /// Starts the program as a child of a supervisor.

@@ -35,8 +35,10 @@ pub enum Reason {
     TooMany,
     /// The name is that of a sandbox, and none this one may reach.
     NotPeer,
-    /// An address was dialed, and not a name.
+    /// Something was sent to an address; which one is not known.
     NoRoute,
+    /// A program wanted to reach it with single packets.
+    NotTcp,
     /// A program connected to an address itself, where only its proxy leads anywhere.
     PastProxy,
 }
@@ -61,6 +63,7 @@ impl Reason {
             Self::TooMany => "too_many_connections",
             Self::NotPeer => "not_a_peer",
             Self::NoRoute => "no_route",
+            Self::NotTcp => "not_tcp",
             Self::PastProxy => "past_proxy",
         }
     }
@@ -99,12 +102,13 @@ impl Denial {
             | Reason::TooMany
             | Reason::NotPeer
             | Reason::NoRoute
+            | Reason::NotTcp
             | Reason::PastProxy => None,
         };
         Self { target, reason, rule: None, detail: None, wanted }
     }
 
-    /// An address was dialed; which one the kernel of the sandbox does not tell.
+    /// Something was sent to an address; which one the kernel of the sandbox does not tell.
     #[must_use]
     pub fn no_route() -> Self {
         Self::new("an address", Reason::NoRoute)
@@ -153,7 +157,8 @@ impl Denial {
             Reason::Revoked => format!("ask for a grant of {target} again"),
             Reason::TooMany => "close connections that are no longer needed".into(),
             Reason::NotPeer => "the operator lets sandboxes of one family reach each other, with `peer_ports` of their spawn policy".into(),
-            Reason::NoRoute => "connect to a granted name instead; `network_hosts` gives an address a name".into(),
+            Reason::NoRoute => "only TCP leaves a sandbox: connect to what is granted with it".into(),
+            Reason::NotTcp => "use TCP, which is all that leaves a sandbox".into(),
             Reason::PastProxy => {
                 "use the proxy that `HTTPS_PROXY` and its like name: granted hosts are reached through it".into()
             }
@@ -183,7 +188,8 @@ impl Denial {
             Reason::Revoked => format!("the grant for {target} has ended"),
             Reason::TooMany => format!("no more connections, {target} included: too many are open"),
             Reason::NotPeer => format!("{target} is no sandbox that this one may reach"),
-            Reason::NoRoute => format!("{target} was dialed directly, and a sandbox has no route to any"),
+            Reason::NoRoute => format!("packets were sent to {target}, and a sandbox has no route to any"),
+            Reason::NotTcp => format!("{target} was tried with UDP"),
             Reason::PastProxy => {
                 format!(
                     "{target} was connected to directly, and only the proxy of this sandbox leads anywhere"

@@ -264,9 +264,22 @@ impl Gate {
         Ok((name, ports))
     }
 
-    /// Writes down that programs of the sandbox dialed addresses directly.
+    /// Writes down that programs of the sandbox sent packets to addresses.
     pub fn not_routed(&self) {
         self.deny(Denial::no_route());
+    }
+
+    /// A program of the sandbox is about to connect, which is decided again once it has.
+    pub fn may_connect(&self, host: &str, port: u16) -> Result<(), Denial> {
+        self.connection_denial(host, port).map_or(Ok(()), |denial| Err(self.deny(denial)))
+    }
+
+    /// A program of the sandbox is about to send single packets.
+    pub fn deny_datagrams(&self, host: &str, port: u16) -> Denial {
+        match target(host, port) {
+            Ok(target) => self.deny(Denial::of(&target, Reason::NotTcp)),
+            Err(error) => self.deny_host(format!("{host}:{port}"), error),
+        }
     }
 
     /// A program of the sandbox connects: `inside` is its stream. Everything is decided here, whatever

@@ -30,6 +30,28 @@ pub enum GateEvent {
     /// Such a program was refused a connection past the proxy.
     #[n(5)]
     Passed(#[n(0)] GatePassed),
+    /// A program wants to connect to where nothing listens for it. Answered with [`GateAnswer::Ports`]: the
+    /// port, or none.
+    #[n(6)]
+    Attempt(#[n(0)] GateAttempt),
+}
+
+/// Where a program wants to connect to. Nothing is connected yet.
+#[derive(Debug, Clone, Encode, Decode)]
+#[cbor(map)]
+pub struct GateAttempt {
+    /// Names the question in the answer.
+    #[n(0)]
+    pub question: u64,
+    /// A name that was looked up, or an address as text.
+    #[n(1)]
+    pub host: String,
+    /// The port.
+    #[n(2)]
+    pub port: u16,
+    /// Whether with single packets, as UDP has them.
+    #[n(3)]
+    pub datagram: bool,
 }
 
 /// Where a program wanted to connect to past its proxy. Nothing was connected.
@@ -79,7 +101,7 @@ pub enum GateAnswer {
     Ports(#[n(0)] GatePorts),
 }
 
-/// The answer to a [`GateLookup`].
+/// The answer to a [`GateLookup`] or a [`GateAttempt`].
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]
 pub struct GatePorts {

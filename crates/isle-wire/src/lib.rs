@@ -29,7 +29,8 @@ pub use failure::{Failure, FailureKind};
 pub use file::*;
 pub use frame::{Frame, FrameError, MAX_FRAME, read_frame, write_frame, write_message};
 pub use gate::{
-    DialRequest, GateAnswer, GateEvent, GateLookup, GateOpened, GatePassed, GatePorts, PROXY_PORT,
+    DialRequest, GateAnswer, GateAttempt, GateEvent, GateLookup, GateOpened, GatePassed, GatePorts,
+    PROXY_PORT,
 };
 pub use handed::{Inbox, Kind, Outbox, socket_number};
 pub use message::*;

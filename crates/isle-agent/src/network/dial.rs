@@ -4,8 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 
 use isle_wire::{DialRequest, Failure, FailureKind, Outbox, Reply, socket_number};
-use tokio::net::TcpStream;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+use super::connect;
 use crate::place;
 
 /// Connects to a port on loopback, over either family, and hands the socket over. Where loopback is the
@@ -16,7 +17,7 @@ pub(crate) async fn dial(request: &DialRequest, outbox: &Outbox) -> Reply {
     }
     let mut refused = None;
     for address in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
-        match connect(address, request.port).await {
+        match connected(address, request.port).await {
             Ok((number, socket)) => {
                 outbox.put(socket);
                 return Reply::Connected(number);
@@ -35,7 +36,10 @@ fn failed(request: &DialRequest, error: &std::io::Error) -> Reply {
     })
 }
 
-async fn connect(address: IpAddr, port: u16) -> std::io::Result<(u64, OwnedFd)> {
-    let socket = TcpStream::connect((address, port)).await?.into_std()?;
-    Ok((socket_number(&socket)?, socket.into()))
+async fn connected(address: IpAddr, port: u16) -> std::io::Result<(u64, OwnedFd)> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    let socket = connect::connect(socket, (address, port).into()).await?;
+    Ok((socket_number(&socket)?, socket))
 }

@@ -9,7 +9,7 @@ use isle_linux::setup::network::NAME_SERVER;
 use tokio::net::UdpSocket;
 use tokio::task::AbortHandle;
 
-use super::{NAME_PORT, dns};
+use super::{NAME_PORT, Serving, dns};
 use crate::place;
 use crate::runs::RunKind;
 use crate::serve::Shared;
@@ -75,6 +75,24 @@ fn tell(agent: &Shared) -> bool {
         run.changed.notify_waiters();
     }
     heard
+}
+
+/// The gate, once the host serves it for whoever wants to connect; `None` when it does not.
+pub(super) async fn served(agent: &Shared) -> Option<Rc<Serving>> {
+    let came = agent.network.came.notified();
+    let mut came = std::pin::pin!(came);
+    came.as_mut().enable();
+    if let Some(serving) = agent.network.serving() {
+        return Some(serving);
+    }
+    if !tell(agent) {
+        return None;
+    }
+    tokio::select! {
+        () = came => agent.network.serving(),
+        () = tokio::time::sleep(PATIENCE) => None,
+        () = agent.network.left.notified() => None,
+    }
 }
 
 /// Answers what has arrived: nobody can say anything about it.

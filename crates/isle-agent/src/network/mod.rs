@@ -4,30 +4,34 @@
 //! and carries no bytes: names and connections are decided by the host, one by one, and when the host's
 //! stream ends, so does all of this.
 
+mod address;
+mod attempts;
+mod connect;
 mod dial;
 mod dns;
 mod first;
 mod names;
 mod pairs;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use isle_linux::setup::network::NAME_SERVER;
 use isle_wire::{
-    FrameError, GateAnswer, GateEvent, GateLookup, GateOpened, GatePorts, Outbox, Stream, read_frame,
-    socket_number, write_message,
+    FrameError, GateAnswer, GateAttempt, GateEvent, GateLookup, GateOpened, GatePorts, Outbox, Stream,
+    read_frame, socket_number, write_message,
 };
 use tokio::net::UdpSocket;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::place;
 use crate::serve::Shared;
 use names::Names;
 
+pub(crate) use attempts::attempt;
 pub(crate) use dial::dial;
 pub(crate) use first::listen_for_questions;
 pub(crate) use pairs::answer;
@@ -43,7 +47,9 @@ const DEPTH: usize = 256;
 pub(crate) struct Network {
     state: RefCell<State>,
     /// A daemon has left.
-    left: tokio::sync::Notify,
+    left: Notify,
+    /// A gate is served.
+    came: Notify,
 }
 
 #[derive(Default)]
@@ -52,6 +58,8 @@ struct State {
     turn: u64,
     /// Where questions arrive while no gate is served.
     idle: Option<first::Idle>,
+    /// The gate that is served.
+    serving: Weak<Serving>,
     /// Sockets that were given, while a gate is served where nobody has any.
     pairs: Option<pairs::Pairs>,
     /// Daemons that are connected.
@@ -73,6 +81,11 @@ impl Network {
         let mut state = self.state.borrow_mut();
         state.turn += 1;
         state.turn
+    }
+
+    /// The gate that is served.
+    fn serving(&self) -> Option<Rc<Serving>> {
+        self.state.borrow().serving.upgrade()
     }
 
     /// Whether no later gate is served.
@@ -100,12 +113,16 @@ pub(crate) async fn gate(mut stream: Stream, agent: Shared, outbox: Outbox) -> R
     write_message(&mut stream, &GateEvent::Ready).await?;
     let (events, outgoing) = mpsc::channel(DEPTH);
     let (from_host, to_host) = tokio::io::split(stream);
-    let serving = Serving {
+    let serving = Rc::new(Serving {
         socket,
         names: RefCell::new(Names::new(events.clone())),
+        last_question: Cell::new(0),
         questions: RefCell::default(),
+        attempts: RefCell::default(),
         events,
-    };
+    });
+    agent.network.state.borrow_mut().serving = Rc::downgrade(&serving);
+    agent.network.came.notify_waiters();
     // Whichever ends first ends them all.
     let ended = tokio::select! {
         ended = tell(to_host, outgoing, outbox) => ended,
@@ -113,12 +130,15 @@ pub(crate) async fn gate(mut stream: Stream, agent: Shared, outbox: Outbox) -> R
         () = serving.answer() => Ok(()),
     };
     // What was asked and not answered has an answer now: nobody waits for a host that is gone.
-    let Serving { socket, questions, .. } = serving;
-    for (question, from) in questions.into_inner().into_values() {
+    serving.attempts.take();
+    let socket = Rc::clone(&serving.socket);
+    for (question, from) in serving.questions.take().into_values() {
         socket.send_to(&question.answered(dns::Answer::Failure), from).await.ok();
     }
+    drop(serving);
     // Else the address is free again for whoever is next.
     if agent.network.is_last(turn) {
+        agent.network.state.borrow_mut().serving = Weak::new();
         first::listen_on(agent, socket);
     }
     ended
@@ -161,7 +181,10 @@ type Waiting = (dns::Question, SocketAddr);
 struct Serving {
     socket: Rc<UdpSocket>,
     names: RefCell<Names>,
+    last_question: Cell<u64>,
     questions: RefCell<HashMap<u64, Waiting>>,
+    /// Programs that wait for the host's word on a connection.
+    attempts: RefCell<HashMap<u64, oneshot::Sender<bool>>>,
     events: mpsc::Sender<Told>,
 }
 
@@ -170,6 +193,10 @@ impl Serving {
     async fn hear(&self, mut from_host: tokio::io::ReadHalf<Stream>) -> Result<(), FrameError> {
         while let Some(frame) = read_frame(&mut from_host).await? {
             let GateAnswer::Ports(GatePorts { question, ports }) = frame.decode()?;
+            if let Some(attempt) = self.attempts.borrow_mut().remove(&question) {
+                attempt.send(!ports.is_empty()).ok();
+                continue;
+            }
             let waiting = self.questions.borrow_mut().remove(&question);
             if let Some((question, from)) = waiting {
                 let answer = if ports.is_empty() {
@@ -189,7 +216,6 @@ impl Serving {
     /// Takes questions of programs.
     async fn answer(&self) {
         let mut buffer = [0; 1500];
-        let mut number = 0;
         loop {
             // An error here is that of an answer that found nobody; the next question is none the worse.
             let Ok((length, from)) = self.socket.recv_from(&mut buffer).await else {
@@ -208,13 +234,33 @@ impl Serving {
                 self.socket.send_to(&question.answered(dns::Answer::Failure), from).await.ok();
                 continue;
             }
-            number += 1;
+            let number = self.next_question();
             let lookup = GateLookup { question: number, name: question.name.clone() };
             self.questions.borrow_mut().insert(number, (question, from));
             if self.events.send((GateEvent::Lookup(lookup), None)).await.is_err() {
                 return;
             }
         }
+    }
+}
+
+impl Serving {
+    fn next_question(&self) -> u64 {
+        self.last_question.update(|last| last + 1);
+        self.last_question.get()
+    }
+
+    /// Asks the host about a connection before it is made; `None` when too many wait, or nobody hears.
+    async fn ask_connection(&self, host: &str, port: u16, datagram: bool) -> Option<oneshot::Receiver<bool>> {
+        if self.attempts.borrow().len() >= MOST_QUESTIONS {
+            return None;
+        }
+        let question = self.next_question();
+        let (answer, answered) = oneshot::channel();
+        self.attempts.borrow_mut().insert(question, answer);
+        let attempt = GateAttempt { question, host: host.to_owned(), port, datagram };
+        self.events.send((GateEvent::Attempt(attempt), None)).await.ok()?;
+        Some(answered)
     }
 }
 

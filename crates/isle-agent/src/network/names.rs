@@ -25,6 +25,8 @@ const FIRST: u32 = u32::from_be_bytes([198, 18, 1, 0]);
 pub(super) struct Names {
     events: mpsc::Sender<Told>,
     known: HashMap<String, Named>,
+    /// Names in the order of their addresses.
+    order: Vec<String>,
     /// Dropped with this, and with them the sockets.
     listening: JoinSet<()>,
 }
@@ -36,7 +38,7 @@ struct Named {
 
 impl Names {
     pub(super) fn new(events: mpsc::Sender<Told>) -> Self {
-        Self { events, known: HashMap::new(), listening: JoinSet::new() }
+        Self { events, known: HashMap::new(), order: Vec::new(), listening: JoinSet::new() }
     }
 
     /// The address of a name, with these ports listening; `None` when there is no room for more, or a
@@ -46,11 +48,11 @@ impl Names {
         if !self.known.contains_key(&name) && self.known.len() >= MOST_NAMES {
             return None;
         }
-        let next = FIRST + u32::try_from(self.known.len()).ok()?;
-        let named = self
-            .known
-            .entry(name.clone())
-            .or_insert_with(|| Named { address: Ipv4Addr::from(next), ports: Vec::new() });
+        let next = FIRST + u32::try_from(self.order.len()).ok()?;
+        let named = self.known.entry(name.clone()).or_insert_with(|| {
+            self.order.push(name.clone());
+            Named { address: Ipv4Addr::from(next), ports: Vec::new() }
+        });
         for &port in ports {
             if named.ports.contains(&port) || self.listening.len() >= MOST_PORTS {
                 continue;
@@ -74,6 +76,13 @@ impl Names {
             });
         }
         (!named.ports.is_empty()).then_some(named.address)
+    }
+
+    /// The name that has an address, and whether a port of it listens.
+    pub(super) fn whose(&self, address: Ipv4Addr, port: u16) -> Option<(String, bool)> {
+        let place = usize::try_from(address.to_bits().checked_sub(FIRST)?).ok()?;
+        let name = self.order.get(place)?;
+        Some((name.clone(), self.known.get(name)?.ports.contains(&port)))
     }
 }
 

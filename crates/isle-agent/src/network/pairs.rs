@@ -4,10 +4,8 @@
 //! be connected is bounded.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 
 use isle_linux::setup::seccomp::{Inherited, Listener, Notification};
 use isle_wire::{
@@ -17,6 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use tokio::sync::mpsc;
 
+use super::address::{read_address, socket_behind};
 use super::{DEPTH, Told, tell};
 use crate::serve::Shared;
 
@@ -24,10 +23,6 @@ use crate::serve::Shared;
 const MOST_KEPT: usize = 256;
 /// The part of a socket's type that is not a flag.
 const SOCKET_KIND: i32 = 0xf;
-/// `struct sockaddr_in6`, the longest that is understood.
-const LONGEST_ADDRESS: usize = 28;
-/// `struct sockaddr_in`.
-const FOUR: usize = 16;
 
 /// What there is while a gate is served.
 pub(super) struct Pairs {
@@ -154,40 +149,6 @@ impl Pairs {
     }
 }
 
-/// The number of the socket that a call's first argument is to the one who makes it.
-fn socket_behind(notification: &Notification) -> Option<u64> {
-    let link = fs::read_link(format!("/proc/{}/fd/{}", notification.pid, notification.int(0))).ok()?;
-    link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
-}
-
-/// The address that a call's second and third argument are; else the error number.
-fn read_address(notification: &Notification) -> Result<SocketAddr, i32> {
-    let length = usize::try_from(notification.int(2)).map_err(|_| libc::EINVAL)?.min(LONGEST_ADDRESS);
-    let memory = File::open(format!("/proc/{}/mem", notification.pid)).map_err(|_| libc::EACCES)?;
-    let mut bytes = [0; LONGEST_ADDRESS];
-    memory.read_exact_at(&mut bytes[..length], notification.arguments[1]).map_err(|_| libc::EFAULT)?;
-    parse_address(&bytes[..length])
-}
-
-/// An address in the kernel's form; else the error number.
-fn parse_address(bytes: &[u8]) -> Result<SocketAddr, i32> {
-    let family = bytes.first_chunk().map(|family| i32::from(u16::from_ne_bytes(*family)));
-    let port = bytes.get(2..4).and_then(<[u8]>::first_chunk).map(|port| u16::from_be_bytes(*port));
-    let (Some(family), Some(port)) = (family, port) else { return Err(libc::EINVAL) };
-    match family {
-        libc::AF_INET if bytes.len() >= FOUR => {
-            let address: [u8; 4] = *bytes[4..].first_chunk().ok_or(libc::EINVAL)?;
-            Ok((Ipv4Addr::from(address), port).into())
-        }
-        libc::AF_INET6 if bytes.len() >= LONGEST_ADDRESS - 4 => {
-            let address: [u8; 16] = *bytes[8..].first_chunk().ok_or(libc::EINVAL)?;
-            Ok((Ipv6Addr::from(address), port).into())
-        }
-        libc::AF_INET | libc::AF_INET6 => Err(libc::EINVAL),
-        _ => Err(libc::EAFNOSUPPORT),
-    }
-}
-
 fn is_proxy(address: SocketAddr) -> bool {
     let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
     loopback.contains(&address.ip().to_canonical()) && address.port() == PROXY_PORT
@@ -204,51 +165,17 @@ fn has_hung_up(end: &OwnedFd) -> bool {
 mod tests {
     use super::*;
 
-    fn four(address: [u8; 4], port: u16) -> Vec<u8> {
-        let family = u16::try_from(libc::AF_INET).unwrap().to_ne_bytes();
-        [&family[..], &port.to_be_bytes(), &address, &[0; 8]].concat()
-    }
-
-    fn six(address: &str, port: u16) -> Vec<u8> {
-        let family = u16::try_from(libc::AF_INET6).unwrap().to_ne_bytes();
-        let address: Ipv6Addr = address.parse().unwrap();
-        [&family[..], &port.to_be_bytes(), &[0; 4], &address.octets(), &[0; 4]].concat()
-    }
-
     #[test]
     fn the_proxy_has_three_spellings_and_everything_else_is_not_it() {
-        for proxy in
-            [four([127, 0, 0, 1], PROXY_PORT), six("::1", PROXY_PORT), six("::ffff:127.0.0.1", PROXY_PORT)]
+        let port = PROXY_PORT;
+        for proxy in ["127.0.0.1", "[::1]", "[::ffff:127.0.0.1]"] {
+            assert!(is_proxy(format!("{proxy}:{port}").parse().unwrap()), "{proxy}");
+        }
+        assert!(!is_proxy(SocketAddr::from((Ipv4Addr::LOCALHOST, port + 1))));
+        for other in
+            ["127.0.0.2", "0.0.0.0", "10.0.0.1", "[::]", "[::127.0.0.1]", "[::ffff:127.0.0.2]", "[fe80::1]"]
         {
-            assert!(is_proxy(parse_address(&proxy).unwrap()), "{proxy:?}");
-        }
-        for other in [
-            four([127, 0, 0, 1], PROXY_PORT + 1),
-            four([127, 0, 0, 2], PROXY_PORT),
-            four([0, 0, 0, 0], PROXY_PORT),
-            four([10, 0, 0, 1], PROXY_PORT),
-            six("::", PROXY_PORT),
-            six("::127.0.0.1", PROXY_PORT),
-            six("::ffff:127.0.0.2", PROXY_PORT),
-            six("fe80::1", PROXY_PORT),
-        ] {
-            assert!(!is_proxy(parse_address(&other).unwrap()), "{other:?}");
-        }
-    }
-
-    #[test]
-    fn what_is_no_whole_address_of_the_internet_is_refused() {
-        for whole in [four([127, 0, 0, 1], 80), six("::1", 80)] {
-            for length in 0..whole.len().min(24) {
-                if length < 16 || whole.len() > 16 {
-                    assert!(parse_address(&whole[..length]).is_err(), "{length} of {whole:?}");
-                }
-            }
-        }
-        for family in [libc::AF_UNSPEC, libc::AF_UNIX, libc::AF_NETLINK, libc::AF_VSOCK] {
-            let mut bytes = six("::1", PROXY_PORT);
-            bytes[..2].copy_from_slice(&u16::try_from(family).unwrap().to_ne_bytes());
-            assert_eq!(parse_address(&bytes), Err(libc::EAFNOSUPPORT));
+            assert!(!is_proxy(format!("{other}:{port}").parse().unwrap()), "{other}");
         }
     }
 

@@ -276,6 +276,7 @@ fn can_be_asked_for(denial: &Denial) -> bool {
         Reason::Malformed
         | Reason::NotPeer
         | Reason::NoRoute
+        | Reason::NotTcp
         | Reason::PastProxy
         | Reason::Unresolvable
         | Reason::NotTls

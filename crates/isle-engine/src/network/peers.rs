@@ -37,6 +37,13 @@ impl Peering {
         Some(found.ok_or_else(|| gate.deny_peer(name)))
     }
 
+    /// Whether a port of a sandbox may be connected to, or a denial; `None` for hosts that are no sandbox.
+    pub(super) fn may_connect(&self, gate: &Gate, host: &str, port: u16) -> Option<Result<(), Denial>> {
+        let name = named(host)?;
+        let found = self.find(&name).filter(|(_, _, ports)| ports.contains(&port));
+        Some(found.map(drop).ok_or_else(|| gate.deny_peer(format!("{name}:{port}"))))
+    }
+
     /// Carries a connection to another sandbox; `None` for hosts that are no sandbox.
     pub(super) async fn serve(
         &self,

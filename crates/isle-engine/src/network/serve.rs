@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use isle_egress::{Asker, Denial, Gate, Inside, Outcome, Reason};
 use isle_wire::{
-    FrameError, GateAnswer, GateEvent, GateLookup, GateOpened, GatePassed, GatePorts, Kind, Request, Stream,
-    read_frame, write_message,
+    FrameError, GateAnswer, GateAttempt, GateEvent, GateLookup, GateOpened, GatePassed, GatePorts, Kind,
+    Request, Stream, read_frame, write_message,
 };
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -40,7 +40,11 @@ pub(super) async fn attach(
             Some(GateEvent::Ready) => Ok(stream),
             Some(GateEvent::Failed(why)) => Err(why),
             Some(
-                GateEvent::Lookup(_) | GateEvent::Opened(_) | GateEvent::Proxied(_) | GateEvent::Passed(_),
+                GateEvent::Lookup(_)
+                | GateEvent::Attempt(_)
+                | GateEvent::Opened(_)
+                | GateEvent::Proxied(_)
+                | GateEvent::Passed(_),
             )
             | None => Err("it gave no answer".into()),
         }
@@ -98,11 +102,24 @@ impl Told {
         }
     }
 
-    /// The ports a name has.
-    fn look_up(&self, gate: &Gate, peering: &Peering, lookup: GateLookup) -> GateAnswer {
-        let found = peering
-            .look_up(gate, &lookup.name)
-            .unwrap_or_else(|| gate.look_up(&lookup.name).map(|(_, ports)| ports));
+    /// The ports that may be connected to.
+    fn answer(&self, gate: &Gate, peering: &Peering, wanted: &Wanted) -> GateAnswer {
+        let (question, found) = match wanted {
+            Wanted::Name(lookup) => {
+                let found = peering
+                    .look_up(gate, &lookup.name)
+                    .unwrap_or_else(|| gate.look_up(&lookup.name).map(|(_, ports)| ports));
+                (lookup.question, found)
+            }
+            Wanted::Connection(GateAttempt { question, host, port, datagram }) => {
+                let granted = if *datagram {
+                    Err(gate.deny_datagrams(host, *port))
+                } else {
+                    peering.may_connect(gate, host, *port).unwrap_or_else(|| gate.may_connect(host, *port))
+                };
+                (*question, granted.map(|()| vec![*port]))
+            }
+        };
         let ports = match found {
             Ok(ports) => ports,
             Err(denial) => {
@@ -110,7 +127,26 @@ impl Told {
                 Vec::new()
             }
         };
-        GateAnswer::Ports(GatePorts { question: lookup.question, ports })
+        GateAnswer::Ports(GatePorts { question, ports })
+    }
+}
+
+/// What a program waits for the host's word about.
+enum Wanted {
+    Name(GateLookup),
+    Connection(GateAttempt),
+}
+
+impl Wanted {
+    /// What a person could be asked about: not whom a family knows, which its policy settles, nor what no
+    /// grant gives.
+    fn denial(&self, gate: &Gate) -> Option<Denial> {
+        match self {
+            Self::Name(lookup) if is_peer(&lookup.name) => None,
+            Self::Name(lookup) => gate.name_denial(&lookup.name),
+            Self::Connection(attempt) if attempt.datagram || is_peer(&attempt.host) => None,
+            Self::Connection(attempt) => gate.connection_denial(&attempt.host, attempt.port),
+        }
     }
 }
 
@@ -131,22 +167,9 @@ async fn serve(
     let mut connections = tokio::task::JoinSet::new();
     let hear = async {
         while let Some(event) = next(&mut from_agent).await? {
-            match event {
-                GateEvent::Lookup(lookup) => {
-                    // Whom a family knows is settled by its policy; nobody is asked.
-                    let denial = if is_peer(&lookup.name) { None } else { gate.name_denial(&lookup.name) };
-                    if let Some(asked) = denial.and_then(|denial| told.asker.ask(&denial)) {
-                        while connections.try_join_next().is_some() {}
-                        let (gate, told, answers) = (Arc::clone(&gate), Arc::clone(&told), answers.clone());
-                        let peering = Arc::clone(&peering);
-                        connections.spawn(async move {
-                            asked.await;
-                            answers.send(told.look_up(&gate, &peering, lookup)).await.ok();
-                        });
-                    } else if answers.send(told.look_up(&gate, &peering, lookup)).await.is_err() {
-                        break;
-                    }
-                }
+            let wanted = match event {
+                GateEvent::Lookup(lookup) => Wanted::Name(lookup),
+                GateEvent::Attempt(attempt) => Wanted::Connection(attempt),
                 GateEvent::Opened(GateOpened { socket, host, port }) => {
                     let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
                     while connections.try_join_next().is_some() {}
@@ -159,6 +182,7 @@ async fn serve(
                         }
                         drop(place);
                     });
+                    continue;
                 }
                 GateEvent::Proxied(socket) => {
                     let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
@@ -171,11 +195,24 @@ async fn serve(
                         }
                         drop(place);
                     });
+                    continue;
                 }
                 GateEvent::Passed(GatePassed { address, port }) => {
                     told.tell(&gate.deny_past_proxy(&address, port));
+                    continue;
                 }
                 GateEvent::Ready | GateEvent::Failed(_) => return Err(FrameError::Unexpected("an event")),
+            };
+            if let Some(asked) = wanted.denial(&gate).and_then(|denial| told.asker.ask(&denial)) {
+                while connections.try_join_next().is_some() {}
+                let (gate, told, answers) = (Arc::clone(&gate), Arc::clone(&told), answers.clone());
+                let peering = Arc::clone(&peering);
+                connections.spawn(async move {
+                    asked.await;
+                    answers.send(told.answer(&gate, &peering, &wanted)).await.ok();
+                });
+            } else if answers.send(told.answer(&gate, &peering, &wanted)).await.is_err() {
+                break;
             }
         }
         Ok(())

@@ -48,7 +48,9 @@ impl Facts {
             user_namespaces: try_user_namespace(),
             landlock: landlock::version(),
             seccomp_notifications: fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail")
-                .is_ok_and(|actions| actions.contains("user_notif")),
+                .is_ok_and(|actions| actions.contains("user_notif"))
+                // To let a call pass, and to take a program's socket.
+                && is_at_least(&kernel, (5, 6)),
             overlay: fs::read_to_string("/proc/filesystems").is_ok_and(|list| list.contains("overlay"))
                 || Path::new("/sys/module/overlay").exists()
                 || module_exists("overlay"),
@@ -102,7 +104,7 @@ impl Facts {
                 if self.seccomp_notifications {
                     ""
                 } else {
-                    "use Linux 5.0 or newer with CONFIG_SECCOMP_FILTER"
+                    "use Linux 5.6 or newer with CONFIG_SECCOMP_FILTER"
                 },
             ),
             fact(

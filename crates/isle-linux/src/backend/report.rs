@@ -191,7 +191,7 @@ fn common(facts: &Facts, cgroups: &Cgroups) -> Vec<Guarantee> {
     let seccomp = if facts.seccomp_notifications {
         Ok("an allow-list of system calls".to_owned())
     } else {
-        Err(("the kernel has no seccomp notifications".to_owned(), "use Linux 5.0 or newer".to_owned()))
+        Err(("the kernel has no seccomp notifications".to_owned(), "use Linux 5.6 or newer".to_owned()))
     };
     let landlock = match facts.landlock {
         0 => Err(("the kernel has no Landlock".to_owned(), "boot with `lsm=landlock,…`".to_owned())),

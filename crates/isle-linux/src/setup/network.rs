@@ -17,6 +17,13 @@ pub const NAME_SERVER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 53);
 /// to the agent as they would to a server, without a network card, a capability or a way out.
 const NAMES: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 18, 0, 0), 15);
 
+/// Whether an address is set apart for names.
+#[must_use]
+pub fn is_for_names(address: Ipv4Addr) -> bool {
+    let (block, length) = NAMES;
+    (address.to_bits() ^ block.to_bits()).leading_zeros() >= u32::from(length)
+}
+
 /// Most namespaces that are kept in view.
 const MOST: usize = 32;
 /// Where whatever happens in a namespace leaves a trace: interface counters, protocol counters of both

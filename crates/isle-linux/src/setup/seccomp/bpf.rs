@@ -95,10 +95,12 @@ fn ranges(policy: Policy, absent: &[libc::c_long]) -> Vec<(u32, Verdict)> {
     let mut add = |numbers: &[libc::c_long], verdict: Verdict| {
         verdicts.extend(numbers.iter().filter_map(|&number| Some((u32::try_from(number).ok()?, verdict))));
     };
+    let (refused, checked) = match policy {
+        Policy::Container => ([].as_slice(), calls::CHECKED_AMONG_OWN_SOCKETS),
+        Policy::Process => (calls::REFUSED_AMONG_HOST_SOCKETS, calls::CHECKED_AMONG_HOST_SOCKETS),
+    };
     let special = |number: &libc::c_long| {
-        policy == Policy::Process
-            && (calls::REFUSED_AMONG_HOST_SOCKETS.contains(number)
-                || calls::CHECKED_AMONG_HOST_SOCKETS.iter().any(|(checked, _)| checked == number))
+        refused.contains(number) || checked.iter().any(|(checked, _)| checked == number)
     };
     let allowed: Vec<libc::c_long> = calls::ALLOWED
         .iter()
@@ -107,18 +109,20 @@ fn ranges(policy: Policy, absent: &[libc::c_long]) -> Vec<(u32, Verdict)> {
         .collect();
     add(&allowed, Verdict::Return(ALLOW));
     add(calls::ALLOWED_BY_NUMBER, Verdict::Return(ALLOW));
-    add(calls::REFUSED, Verdict::Return(NOTIFY));
+    let own = match policy {
+        Policy::Container => calls::ALLOWED_AMONG_OWN_PROCESSES,
+        Policy::Process => &[],
+    };
+    let always: Vec<libc::c_long> =
+        calls::REFUSED.iter().copied().filter(|number| !own.contains(number)).collect();
+    add(&always, Verdict::Return(NOTIFY));
+    add(own, Verdict::Return(ALLOW));
     match policy {
         Policy::Container => add(calls::SYSTEM_V_IPC, Verdict::Return(ALLOW)),
-        Policy::Process => {
-            add(calls::SYSTEM_V_IPC, Verdict::Return(NOTIFY));
-            add(calls::REFUSED_AMONG_HOST_SOCKETS, Verdict::Return(NOTIFY));
-            for &(number, check) in calls::CHECKED_AMONG_HOST_SOCKETS {
-                add(&[number], Verdict::Check(check));
-            }
-        }
+        Policy::Process => add(calls::SYSTEM_V_IPC, Verdict::Return(NOTIFY)),
     }
-    for &(number, check) in calls::CHECKED.iter().chain(calls::CHECKED_OF_PROCESSES) {
+    add(refused, Verdict::Return(NOTIFY));
+    for &(number, check) in calls::CHECKED.iter().chain(calls::CHECKED_OF_PROCESSES).chain(checked) {
         add(&[number], Verdict::Check(check));
     }
     verdicts.sort_by_key(|&(number, _)| number);
@@ -284,6 +288,17 @@ fn examine(check: Check, policy: Policy) -> Vec<Instruction> {
             step(RETURN, ALLOW),
             step(RETURN, DONE),
         ],
+        Check::Connect => {
+            let [four, six, either] = calls::INTERNET_ADDRESSES;
+            vec![
+                load_argument(2),
+                jump(JUMP_EQUAL, four, 3, 0),
+                jump(JUMP_EQUAL, six, 2, 0),
+                jump(JUMP_EQUAL, either, 1, 0),
+                step(RETURN, ALLOW),
+                step(RETURN, NOTIFY),
+            ]
+        }
         Check::Personality => vec![
             load_argument(0),
             jump(JUMP_EQUAL, 0, 1, 0),

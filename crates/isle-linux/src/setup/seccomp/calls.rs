@@ -23,6 +23,8 @@ pub(super) enum Check {
     Personality,
     /// `setsockopt`: options of the internet are taken and mean nothing, since no socket is of it.
     InternetOption,
+    /// `connect` to an address as long as those of the internet: the agent looks where it leads.
+    Connect,
 }
 
 /// Namespaces a process may not make for itself. The UTS namespace is missing on purpose: the agent
@@ -68,6 +70,21 @@ pub(super) const CHECKED_OF_PROCESSES: &[(c_long, Check)] = &[
 /// of a pair there, and programs give up when such an end does not take the options of the other kind.
 pub(super) const CHECKED_AMONG_HOST_SOCKETS: &[(c_long, Check)] =
     &[(libc::SYS_setsockopt, Check::InternetOption)];
+
+/// Looked at where sockets are the sandbox's own.
+pub(super) const CHECKED_AMONG_OWN_SOCKETS: &[(c_long, Check)] = &[(libc::SYS_connect, Check::Connect)];
+
+/// Of what is refused, allowed where processes are the sandbox's own. It is the agent that needs it; commands
+/// get from it what one user's processes have from each other anyway, and the agent's memory and descriptors
+/// are closed to all of them.
+pub(super) const ALLOWED_AMONG_OWN_PROCESSES: &[c_long] = &[libc::SYS_pidfd_getfd];
+
+/// How long addresses of the internet are: one of either family, and the room that holds any.
+pub(super) const INTERNET_ADDRESSES: [u32; 3] = [16, 28, 128];
+
+/// A length of either family's addresses that the kernel takes as well, and nobody looks at: the agent's
+/// own connections, which it could not answer while it waits for them.
+pub const UNWATCHED_ADDRESS: u32 = 32;
 
 /// Absent where no cgroup counts memory: files without a name anywhere, which nobody sees once they are
 /// closed and still mapped, or on their way through a socket.

@@ -30,6 +30,9 @@ struct AddDescriptor {
     target_flags: u32,
 }
 
+/// `SECCOMP_USER_NOTIF_FLAG_CONTINUE`.
+const CONTINUE: u32 = 1;
+
 /// Where the kernel tells about refused calls.
 #[derive(Debug)]
 pub struct Listener(OwnedFd);
@@ -95,12 +98,17 @@ impl Listener {
 
     /// Answers it with an error.
     pub fn refuse(&self, notification: Notification, errno: i32) -> io::Result<()> {
-        self.answer(notification, 0, -errno)
+        self.answer(notification, 0, -errno, 0)
     }
 
     /// Answers it: the call has done what it was to do.
     pub fn accept(&self, notification: Notification) -> io::Result<()> {
-        self.answer(notification, 0, 0)
+        self.answer(notification, 0, 0, 0)
+    }
+
+    /// Lets the kernel do what was asked, whatever the asker's memory says by then.
+    pub fn proceed(&self, notification: Notification) -> io::Result<()> {
+        self.answer(notification, 0, 0, CONTINUE)
     }
 
     /// Whether whoever asked still waits. What was read of a process before this was really read of it: its
@@ -132,11 +140,11 @@ impl Listener {
         // SAFETY: the kernel reads the struct, which outlives the call.
         let number =
             check(unsafe { libc::ioctl(self.0.as_raw_fd(), NOTIF_ADD_DESCRIPTOR, &raw const add) }.into())?;
-        self.answer(notification, number, 0)
+        self.answer(notification, number, 0, 0)
     }
 
-    fn answer(&self, notification: Notification, value: i64, error: i32) -> io::Result<()> {
-        let mut response = libc::seccomp_notif_resp { id: notification.id, val: value, error, flags: 0 };
+    fn answer(&self, notification: Notification, value: i64, error: i32, flags: u32) -> io::Result<()> {
+        let mut response = libc::seccomp_notif_resp { id: notification.id, val: value, error, flags };
         // SAFETY: the kernel reads the struct, which outlives the call.
         check(unsafe { libc::ioctl(self.0.as_raw_fd(), NOTIF_SEND, &raw mut response) }.into()).map(drop)
     }

@@ -9,7 +9,7 @@ mod calls;
 mod install;
 
 pub use bpf::{Instruction, Policy, compile, compile_countable};
-pub use calls::call_name;
+pub use calls::{UNWATCHED_ADDRESS, call_name};
 pub use install::{Inherited, Listener, Notification, install};
 
 #[cfg(test)]

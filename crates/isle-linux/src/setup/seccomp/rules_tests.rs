@@ -25,6 +25,8 @@ const VALUES: &[u64] = &[
     15,
     16,
     17,
+    28,
+    32,
     38,
     40,
     41,
@@ -34,6 +36,8 @@ const VALUES: &[u64] = &[
     0x802,
     0x11,
     58,
+    110,
+    128,
     132,
     0x5411,
     0x5412,
@@ -114,7 +118,10 @@ fn model(policy: Policy, number: i64, arguments: [u64; 3]) -> u32 {
             says(!(refused || process && asks_of_a_process), NOTIFY)
         }
         libc::SYS_personality => says(matches!(first, 0 | 0xffff_ffff), NOTIFY),
-        libc::SYS_bind | libc::SYS_connect => says(!process, NOTIFY),
+        libc::SYS_bind => says(!process, NOTIFY),
+        // As long as an address of the internet, or the room for one.
+        libc::SYS_connect => says(!process && !matches!(third, 16 | 28 | 128), NOTIFY),
+        libc::SYS_pidfd_getfd => says(!process, NOTIFY),
         libc::SYS_prlimit64
         | libc::SYS_sched_setaffinity
         | libc::SYS_sched_setattr
@@ -134,7 +141,12 @@ fn model(policy: Policy, number: i64, arguments: [u64; 3]) -> u32 {
 
 #[test]
 fn every_call_gets_the_verdict_of_its_rule_whatever_its_arguments() {
-    let tables = [calls::CHECKED, calls::CHECKED_OF_PROCESSES, calls::CHECKED_AMONG_HOST_SOCKETS];
+    let tables = [
+        calls::CHECKED,
+        calls::CHECKED_OF_PROCESSES,
+        calls::CHECKED_AMONG_HOST_SOCKETS,
+        calls::CHECKED_AMONG_OWN_SOCKETS,
+    ];
     let looked_at: BTreeSet<i64> = tables.into_iter().flatten().map(|&(number, _)| number).collect();
     for policy in POLICIES {
         let program = compile(policy);
