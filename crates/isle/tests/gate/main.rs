@@ -14,6 +14,7 @@ mod floods;
 #[path = "../harness/mod.rs"]
 #[expect(dead_code, unused_imports, reason = "shared with the other end-to-end tests, which use the rest")]
 mod harness;
+mod held;
 mod hosts;
 mod opened;
 mod postgres;

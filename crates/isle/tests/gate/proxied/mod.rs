@@ -1,0 +1,60 @@
+//! Tier `process`, where the gate is a proxy: what is granted is reached by real clients through it, by any
+//! of its languages, and nothing else is reached by any call. Every attack is also made without a sandbox,
+//! where it has to succeed.
+
+mod calls;
+mod ends;
+mod granting;
+mod reach;
+mod sockets;
+mod spellings;
+
+use serde_json::json;
+
+use crate::clients::HTTP;
+use crate::harness::TestDaemon;
+use crate::servers::{Serving, has, make_process, start};
+
+/// What listeners of the host say to whoever gets through to them.
+const WORD: &str = "a word of the host";
+
+/// Opens a way through the proxy, in Python; descriptors may go beside the question.
+pub(crate) const TUNNEL: &str = r"
+import array, errno, socket
+def tunnel(port, descriptors=()):
+    one = socket.create_connection(('127.0.0.1', 3128), 60)
+    beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', descriptors))] if descriptors else []
+    one.sendmsg([b'CONNECT web.test:%d HTTP/1.1\r\n\r\n' % port], beside)
+    answer = b''
+    while not answer.endswith(b'\r\n\r\n'):
+        piece = one.recv(1)
+        if not piece: raise OSError(errno.ECONNRESET, 'ended')
+        answer += piece
+    if b' 200 ' not in answer: raise OSError(errno.EACCES, 'denied')
+    return one
+";
+
+/// A daemon with a sandbox of that tier, if there can be one.
+fn ground() -> Option<TestDaemon> {
+    let daemon = start();
+    (make_process(&daemon, "plain") && has(&daemon, "python3") && has(&daemon, "curl")).then_some(daemon)
+}
+
+/// What has to be granted to reach a server of this machine.
+fn reaching(port: u16) -> [String; 2] {
+    [format!("web.test:{port}"), format!("127.0.0.1:{port}")]
+}
+
+fn stdout(daemon: &TestDaemon, command: &str) -> String {
+    let run = daemon.exec("plain", json!({ "command": command, "timeout": "120s" }));
+    assert_eq!(run["state"], "completed", "{command}: {run}");
+    run["stdout"].as_str().unwrap().to_owned()
+}
+
+/// A web server with one page, and what it was asked for.
+fn pages() -> (tempfile::TempDir, Serving, u16) {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("page"), "the page\n").unwrap();
+    let (server, port) = Serving::python(directory.path(), HTTP);
+    (directory, server, port)
+}
