@@ -3,7 +3,7 @@
 //! own socket is connected there; what it denies is refused at once, and on record. Nothing depends on it
 //! that a program could gain by: there is no route to any address, whatever it makes of its memory meanwhile.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
@@ -123,7 +123,7 @@ async fn lead(socket: OwnedFd, address: SocketAddr) -> Fate {
     let led = async {
         let address = match (sockopt::socket_domain(&socket)?, address) {
             (AddressFamily::INET6, SocketAddr::V4(four)) => {
-                SocketAddr::from((Ipv6Addr::from(four.ip().to_ipv6_mapped()), four.port()))
+                SocketAddr::from((four.ip().to_ipv6_mapped(), four.port()))
             }
             (_, address) => address,
         };
