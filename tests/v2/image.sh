@@ -8,7 +8,7 @@ here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 . /etc/os-release
 suite="${VERSION_CODENAME:-bookworm}"
 packages=linux-image-cloud-amd64,initramfs-tools,systemd-sysv,dbus,dbus-user-session,libpam-systemd
-packages+=,uidmap,e2fsprogs,python3,procps,kmod,util-linux
+packages+=,uidmap,e2fsprogs,python3,procps,kmod,util-linux,curl,git,nodejs,openssl,iproute2
 
 key="$(cat "$here/image.sh" "$here/isle-v2.service" <(echo "$suite $packages") | sha256sum | cut -c1-16)"
 image="$cache/$suite-$key"

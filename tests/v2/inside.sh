@@ -51,9 +51,11 @@ for key in sys.argv[1:]:
 }
 tests() { # tests PREFIX...: the tests of the end-to-end binaries, as the function `as` says
     local name filters
-    for name in cli doors crash; do
-        # There is no Node.js here, and what the command line says is the same everywhere.
-        filters=(--skip node_runs --skip help:: --skip settings::)
+    local names=(cli doors crash)
+    [ "$what" = quick ] || names+=(faults gate hostile_files posture resources)
+    for name in "${names[@]}"; do
+        # What the command line says is the same everywhere.
+        filters=(--skip help:: --skip settings::)
         if [ "$what" = quick ]; then
             case "$name" in
             cli) filters+=(daemon:: versions::) ;;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Home, TestDaemon, finish};
+use crate::harness::{Home, TestDaemon, finish, has_process_tier, tiers};
 
 #[test]
 fn a_deep_look_attacks_every_tier_and_finds_that_each_holds() {
@@ -15,9 +15,10 @@ fn a_deep_look_attacks_every_tier_and_finds_that_each_holds() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
     let answer: Value = serde_json::from_str(&said).unwrap();
-    let tiers = answer["tiers"].as_array().unwrap();
-    assert_eq!(tiers.iter().map(|tier| &tier["tier"]).collect::<Vec<_>>(), ["container", "process"]);
-    for tier in tiers {
+    let found = answer["tiers"].as_array().unwrap();
+    let names: Vec<&str> = found.iter().map(|tier| tier["tier"].as_str().unwrap()).collect();
+    assert_eq!(names, tiers());
+    for tier in found {
         assert_eq!(tier["holds"], true, "{tier:#}");
         let attacks = tier["attacks"].as_array().unwrap();
         assert_eq!(attacks.len(), isle_probe::attacks().count() + 1);
@@ -32,6 +33,9 @@ fn a_deep_look_attacks_every_tier_and_finds_that_each_holds() {
 
 #[test]
 fn a_deep_look_at_one_tier_prints_the_table_and_what_to_change() {
+    if !has_process_tier() {
+        return;
+    }
     let daemon = TestDaemon::start();
     let text = daemon.succeeds(&["doctor", "--deep", "--tier", "process"]);
     assert!(text.starts_with("ATTACK"), "{text}");

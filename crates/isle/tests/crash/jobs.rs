@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{TestDaemon, until};
+use crate::harness::{TestDaemon, tiers, until};
 
 fn start(daemon: &TestDaemon, arguments: Value) -> Value {
     daemon.post("/v1/sandboxes/box/jobs", arguments)
@@ -28,7 +28,7 @@ fn write(daemon: &TestDaemon, job: &str, text: &str) {
 #[test]
 fn a_job_keeps_its_name_its_input_and_its_output_when_the_daemon_dies() {
     let mut daemon = TestDaemon::start();
-    for (tier, sandbox) in [("container", "box"), ("process", "plain")] {
+    for (tier, sandbox) in tiers().iter().zip(["box", "plain"]) {
         let settings = json!({"sandbox": sandbox, "tier": tier, "allow_downgrade": true});
         daemon.post("/v1/sandboxes", settings);
         let echo = json!({"name": "echo", "command": "echo run >> count; while read x; do echo got $x; done; exit 4", "input": true});
@@ -72,7 +72,7 @@ fn a_job_keeps_its_name_its_input_and_its_output_when_the_daemon_dies() {
 #[test]
 fn several_commands_go_on_without_a_daemon_and_none_runs_twice() {
     let mut daemon = TestDaemon::start();
-    for (tier, sandbox) in [("container", "box"), ("process", "plain")] {
+    for (tier, sandbox) in tiers().iter().zip(["box", "plain"]) {
         daemon.post("/v1/sandboxes", json!({"sandbox": sandbox, "tier": tier, "allow_downgrade": true}));
         let one = |number: usize| json!({"command": format!("echo {number} >> count; echo in {number}; while ! [ -e go{number} ]; do sleep 0.02; done; echo out {number}")});
         let body =

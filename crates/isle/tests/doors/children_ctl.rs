@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{TestDaemon, until};
+use crate::harness::{TestDaemon, has_process_tier, until};
 
 fn daemon(policies: &str) -> TestDaemon {
     let daemon = TestDaemon::start_with(&[("ISLE_SPAWN_POLICIES", policies), ("ISLE_DISK", "16M")]);
@@ -70,6 +70,9 @@ fn a_sandbox_splits_its_work_from_inside() {
 
 #[test]
 fn a_sandbox_without_a_root_of_its_own_splits_its_work_the_same_way() {
+    if !has_process_tier() {
+        return;
+    }
     let mut daemon = daemon("plain = {}\ndefault = {}");
     let plain = json!({"sandbox": "plain", "tier": "process", "allow_downgrade": true, "disk": "64M"});
     daemon.post("/v1/sandboxes", plain);

@@ -5,19 +5,20 @@ use std::thread;
 use serde_json::{Value, json};
 
 use crate::harness::http::Events;
-use crate::harness::{TestDaemon, processes_with, until};
+use crate::harness::{TestDaemon, processes_with, tiers, until};
 
 /// Code in a sandbox, which must be answered.
 pub(crate) fn code(daemon: &TestDaemon, sandbox: &str, arguments: Value) -> Value {
     daemon.post(&format!("/v1/sandboxes/{sandbox}/code"), arguments)
 }
 
-/// A sandbox of each tier.
-pub(crate) fn both_tiers(daemon: &TestDaemon) -> [&'static str; 2] {
-    daemon.post("/v1/sandboxes", json!({"sandbox": "box"}));
-    let plain = json!({"sandbox": "plain", "tier": "process", "allow_downgrade": true});
-    daemon.post("/v1/sandboxes", plain);
-    ["box", "plain"]
+/// A sandbox of each tier there is.
+pub(crate) fn both_tiers(daemon: &TestDaemon) -> Vec<&'static str> {
+    let names = tiers().iter().map(|&tier| if tier == "container" { "box" } else { "plain" });
+    for (tier, name) in tiers().iter().zip(names.clone()) {
+        daemon.post("/v1/sandboxes", json!({"sandbox": name, "tier": tier, "allow_downgrade": true}));
+    }
+    names.collect()
 }
 
 /// Whether a sandbox has a program; says so when it has not.
@@ -316,7 +317,8 @@ fn output_of_code_streams_while_it_runs() {
 #[test]
 fn contexts_survive_the_daemon_with_what_runs_in_them() {
     let mut daemon = TestDaemon::start();
-    for sandbox in both_tiers(&daemon) {
+    let sandboxes = both_tiers(&daemon);
+    for sandbox in &sandboxes {
         if !has(&daemon, "python3") {
             return;
         }
@@ -331,7 +333,7 @@ fn contexts_survive_the_daemon_with_what_runs_in_them() {
     let ended = wait(&daemon, &run);
     assert_eq!((&ended["state"], &ended["stdout"]), (&json!("completed"), &json!("on\n")), "{ended}");
     assert_eq!(ended["results"][0]["json"], json!({"x": "before"}), "{ended}");
-    for sandbox in ["box", "plain"] {
+    for sandbox in sandboxes {
         let kept = code(&daemon, sandbox, json!({"code": "x", "context": "c"}));
         assert_eq!(
             (&kept["results"][0]["json"], &kept["context"]["state"]),

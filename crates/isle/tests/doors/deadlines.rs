@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::http::unix_raw;
-use crate::harness::{TestDaemon, processes_with, until};
+use crate::harness::{TestDaemon, processes_with, tiers, until};
 use crate::mcp::Client;
 
 /// Looks often.
@@ -38,15 +38,15 @@ fn apart(one: &Value, other: &Value) -> i64 {
 fn a_sandbox_ends_at_its_ttl_with_all_that_runs_in_it_and_keeps_its_workspace() {
     let daemon = TestDaemon::start_with(&[EAGER]);
     let marker = format!("78551{:07}", std::process::id());
-    let plain = json!({"sandbox": "plain", "tier": "process", "allow_downgrade": true});
+    let settings = |tier: &str| json!({"sandbox": tier, "tier": tier, "allow_downgrade": true});
     let mut runs = Vec::new();
-    for mut settings in [json!({"sandbox": "box"}), plain.clone()] {
-        settings["ttl"] = json!("3s");
-        let name = settings["sandbox"].as_str().unwrap().to_owned();
-        let made = create(&daemon, settings);
+    for &tier in tiers() {
+        let mut limited = settings(tier);
+        limited["ttl"] = json!("3s");
+        let made = create(&daemon, limited);
         assert!(made["expires_at"].is_string(), "{made}");
-        daemon.shell(&name, "echo kept > file");
-        let run = daemon.exec(&name, json!({"command": format!("sleep {marker}"), "wait": "0s"}));
+        daemon.shell(tier, "echo kept > file");
+        let run = daemon.exec(tier, json!({"command": format!("sleep {marker}"), "wait": "0s"}));
         runs.push(run["run_id"].as_str().unwrap().to_owned());
     }
     until("they are gone", || daemon.names().is_empty());
@@ -56,15 +56,16 @@ fn a_sandbox_ends_at_its_ttl_with_all_that_runs_in_it_and_keeps_its_workspace() 
         assert_eq!(ended["state"], "killed", "{ended}");
         assert_eq!(ended["note"], "the time of its sandbox was up", "{ended}");
     }
-    create(&daemon, plain);
-    for name in ["box", "plain"] {
-        assert_eq!(daemon.shell(name, "cat file"), "kept\n", "the name can be used again");
-        assert!(brief(&daemon, name)["expires_at"].is_null(), "made anew as the configuration says");
+    for &tier in tiers() {
+        create(&daemon, settings(tier));
+        assert_eq!(daemon.shell(tier, "cat file"), "kept\n", "the name can be used again");
+        assert!(brief(&daemon, tier)["expires_at"].is_null(), "made anew as the configuration says");
     }
     let swept = daemon.get("/v1/health")["sweeper"].clone();
-    assert_eq!((&swept["expired"], &swept["idle"], &swept["failures"]), (&json!(2), &json!(0), &json!(0)));
+    let expired = json!(tiers().len());
+    assert_eq!((&swept["expired"], &swept["idle"], &swept["failures"]), (&expired, &json!(0), &json!(0)));
     let audit = daemon.get("/v1/audit?action=expire_sandbox");
-    assert_eq!(audit["rows"].as_array().unwrap().len(), 2, "{audit}");
+    assert_eq!(audit["rows"].as_array().unwrap().len(), tiers().len(), "{audit}");
 }
 
 #[test]

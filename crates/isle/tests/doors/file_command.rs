@@ -1,10 +1,10 @@
 //! `isle file`: single files of a sandbox, from the command line.
 
-use crate::harness::{TestDaemon, finish};
+use crate::harness::{TestDaemon, finish, tiers};
 
 #[test]
 fn the_command_line_lists_prints_searches_edits_moves_and_removes_files() {
-    for tier in ["container", "process"] {
+    for &tier in tiers() {
         let daemon = TestDaemon::start();
         daemon.post("/v1/sandboxes", serde_json::json!({"sandbox": "box", "tier": tier}));
         daemon.shell("box", "mkdir -p src; printf 'one\\ntwo\\nthree\\n' > src/a.txt; seq 1 40000 > long");

@@ -2,19 +2,17 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::TestDaemon;
+use crate::harness::{TestDaemon, tiers};
 use crate::mcp::Client;
 
 /// Calls `check` with the name of a sandbox of each tier this host has.
 pub(crate) fn in_each_tier(daemon: &TestDaemon, check: impl Fn(&str)) {
-    for tier in ["container", "process"] {
-        if daemon.offers(tier) {
-            daemon.post(
-                "/v1/sandboxes",
-                json!({"sandbox": format!("a-{tier}"), "tier": tier, "allow_downgrade": true}),
-            );
-            check(&format!("a-{tier}"));
-        }
+    for tier in tiers() {
+        daemon.post(
+            "/v1/sandboxes",
+            json!({"sandbox": format!("a-{tier}"), "tier": tier, "allow_downgrade": true}),
+        );
+        check(&format!("a-{tier}"));
     }
 }
 

@@ -112,7 +112,8 @@ fn nothing_is_started_in_a_paused_sandbox_unless_the_call_resumes_it() {
 fn a_pause_outlives_the_daemon_and_destroying_ends_it() {
     let mut daemon = TestDaemon::start();
     let marker = format!("78661{:07}", std::process::id());
-    for (number, sandbox) in both_tiers(&daemon).into_iter().enumerate() {
+    let sandboxes = both_tiers(&daemon);
+    for (number, &sandbox) in sandboxes.iter().enumerate() {
         // Only in the environment of the shell, and an argument of those that sleep.
         let body = json!({"command": "sleep $MARK & sleep $MARK", "env": {"MARK": marker}, "wait": "0s"});
         daemon.exec(sandbox, body);
@@ -123,7 +124,7 @@ fn a_pause_outlives_the_daemon_and_destroying_ends_it() {
     until("all are stopped", || running(&marker).is_empty());
     daemon.kill();
     daemon.launch();
-    for sandbox in ["box", "plain"] {
+    for sandbox in &sandboxes {
         assert_eq!(state(&daemon, sandbox), "paused");
         let exec = json!({"command": "true"});
         assert_eq!(
@@ -138,7 +139,7 @@ fn a_pause_outlives_the_daemon_and_destroying_ends_it() {
     until("what was stopped goes on", || !running(&marker).is_empty());
     pause(&daemon, "box");
     assert_eq!(daemon.shell("other", "echo fine"), "fine\n");
-    daemon.succeeds(&["rm", "box", "plain"]);
+    daemon.succeeds(&[&["rm"], &sandboxes[..]].concat());
     assert!(processes_with(&marker).is_empty(), "the answer comes when all is gone");
 }
 

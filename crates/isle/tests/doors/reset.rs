@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::contexts::{both_tiers, code};
-use crate::harness::TestDaemon;
+use crate::harness::{TestDaemon, tiers};
 
 fn reset(daemon: &TestDaemon, sandbox: &str) -> Value {
     daemon.post(&format!("/v1/sandboxes/{sandbox}/reset"), json!({}))
@@ -112,7 +112,7 @@ fn caches_are_by_name_go_when_wiped_and_one_shots_have_none() {
     daemon.exec("box", json!({"command": "echo x > /var/cache/file", "user": "root"}));
     reset(&daemon, "box");
     assert_eq!(daemon.shell("box", "cat /var/cache/file"), "x\n");
-    for tier in ["container", "process"] {
+    for &tier in tiers() {
         let body = json!({"command": "ls -A ~ /var/cache 2>/dev/null | grep cache", "tier": tier, "allow_downgrade": true});
         let once = daemon.post("/v1/runs", body);
         assert!(!once["stdout"].as_str().unwrap().contains(".cache"), "{once}");

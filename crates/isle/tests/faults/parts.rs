@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::ground::Ground;
-use crate::harness::{TestDaemon, processes_with, until, until_some};
+use crate::harness::{TestDaemon, has_process_tier, processes_with, tiers, until, until_some};
 
 fn kill(pid: i32) {
     kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
@@ -22,11 +22,9 @@ fn wait(daemon: &TestDaemon, run: &Value) -> Value {
     daemon.post(&format!("/v1/runs/{id}/wait"), json!({"timeout": "60s"}))
 }
 
-const TIERS: [&str; 2] = ["container", "process"];
-
 #[test]
 fn a_killed_agent_of_a_named_sandbox_loses_its_run_and_nothing_else() {
-    for tier in TIERS {
+    for &tier in tiers() {
         let ground = Ground::new();
         let daemon = &ground.daemon;
         daemon.post("/v1/sandboxes", json!({"sandbox": "box", "tier": tier, "allow_downgrade": true}));
@@ -45,7 +43,7 @@ fn a_killed_agent_of_a_named_sandbox_loses_its_run_and_nothing_else() {
 
 #[test]
 fn a_killed_agent_of_a_one_shot_is_told_as_lost_and_leaves_nothing() {
-    for tier in TIERS {
+    for &tier in tiers() {
         let ground = Ground::new();
         let daemon = &ground.daemon;
         let marker = format!("79402{:07}", std::process::id());
@@ -65,6 +63,9 @@ fn a_killed_agent_of_a_one_shot_is_told_as_lost_and_leaves_nothing() {
 
 #[test]
 fn killed_fork_servers_are_replaced_and_their_sandboxes_live_on() {
+    if !has_process_tier() {
+        return;
+    }
     let ground = Ground::new();
     let daemon = &ground.daemon;
     daemon.shell("container", "echo kept > file");
@@ -80,11 +81,11 @@ fn killed_fork_servers_are_replaced_and_their_sandboxes_live_on() {
             kill(*server);
         }
         until("they are gone", || !servers().iter().any(|pid| before.contains(pid)));
-        for tier in TIERS {
+        for &tier in tiers() {
             let body = json!({"command": "echo once", "tier": tier, "allow_downgrade": true});
             assert_eq!(daemon.post("/v1/runs", body)["stdout"], "once\n", "round {round}");
         }
-        for name in TIERS {
+        for name in tiers() {
             assert_eq!(daemon.shell(name, "cat file"), "kept\n", "round {round}");
         }
     }

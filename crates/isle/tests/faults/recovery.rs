@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::ground::{Action, Ground};
-use crate::harness::until;
+use crate::harness::{tiers, until};
 use crate::points::{actions, point};
 
 /// How often one start may pass one point and have each time tried: writing, which everything does,
@@ -43,7 +43,8 @@ fn leave(ground: &mut Ground) -> Left {
         daemon.shell(name, "echo kept > file");
     }
     let cut_off = begin(ground, "/v1/sandboxes/dead/exec", json!({"command": "sleep 1000", "wait": "0s"}));
-    let body = json!({"command": "sleep 1000", "wait": "0s", "tier": "process", "allow_downgrade": true});
+    let tier = tiers()[tiers().len() - 1];
+    let body = json!({"command": "sleep 1000", "wait": "0s", "tier": tier, "allow_downgrade": true});
     let once = begin(ground, "/v1/runs", body);
     until("the job has begun", || {
         daemon.get(&format!("/v1/runs/{job}/logs?stream=stdout"))["stdout"]["text"] == "begun\n"

@@ -7,6 +7,7 @@ pub(crate) mod http;
 mod leaks;
 mod mcp;
 mod receiver;
+mod tiers;
 mod wait;
 
 pub(crate) use daemon::TestDaemon;
@@ -14,4 +15,5 @@ pub(crate) use home::{Home, Watchdog, finish};
 pub(crate) use leaks::{instance, processes_with};
 pub(crate) use mcp::McpClient;
 pub(crate) use receiver::{Received, Receiver};
+pub(crate) use tiers::{has_process_tier, tiers};
 pub(crate) use wait::{until, until_some};

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use crate::harness::finish;
+use crate::harness::{finish, tiers};
 use crate::scene::Scene;
 
 const BAIT: &str = r##"
@@ -19,7 +19,7 @@ open(".isle.toml", "w").write('tier = "process"\nlisten = "0.0.0.0:1"\nurl = "ht
 
 #[test]
 fn what_a_workspace_brings_for_the_host_is_copied_as_mere_files() {
-    for tier in ["container", "process"] {
+    for &tier in tiers() {
         let scene = Scene::new(tier);
         scene.python(BAIT);
         scene.daemon.succeeds(&["cp", "box:.", "out"]);
@@ -45,7 +45,7 @@ fn what_a_workspace_brings_for_the_host_is_copied_as_mere_files() {
 
 #[test]
 fn settings_of_somebody_elses_are_not_read() {
-    let scene = Scene::new("process");
+    let scene = Scene::new("container");
     if !rustix::process::geteuid().is_root() {
         println!("skipped: only root can make a file that belongs to somebody else");
         return;

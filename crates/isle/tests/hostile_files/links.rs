@@ -2,11 +2,12 @@
 
 use serde_json::json;
 
+use crate::harness::tiers;
 use crate::scene::{Scene, quoted};
 
 #[test]
 fn uploads_below_a_link_of_the_guest_stay_inside() {
-    for tier in ["container", "process"] {
+    for &tier in tiers() {
         let scene = Scene::new(tier);
         scene.python(&format!(
             "import os\nos.symlink({:?}, 'out')\nos.mkdir('in')\nos.symlink('../out', 'in/out')\nos.symlink('out', 'chain')",
@@ -38,7 +39,7 @@ fn uploads_below_a_link_of_the_guest_stay_inside() {
 
 #[test]
 fn magic_links_are_never_followed() {
-    for tier in ["container", "process"] {
+    for &tier in tiers() {
         let scene = Scene::new(tier);
         let host = scene.host().display().to_string();
         scene.daemon.shell("box", "ln -s /proc/self/root root; ln -s /proc/1/cwd cwd; ln -s /proc/self/fd/0 fd; ln -s /dev/stdin in");
@@ -75,7 +76,7 @@ fn magic_links_are_never_followed() {
 
 #[test]
 fn a_working_directory_that_is_a_link_changes_no_rule() {
-    for tier in ["container", "process"] {
+    for &tier in tiers() {
         let scene = Scene::new(tier);
         scene.python(&format!("import os\nos.symlink({:?}, 'out')", scene.host().display().to_string()));
         let run = scene.daemon.http(

@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use serde_json::{Value, json};
 
-use crate::harness::finish;
+use crate::harness::{finish, tiers};
 use crate::scene::Scene;
 
 /// Escape sequences, a new line, a bell, text that turns around, invisible joiners, no UTF-8, quotes.
@@ -41,7 +41,7 @@ fn assert_harmless(what: &str, bytes: &[u8]) {
 
 #[test]
 fn names_are_listed_exactly_in_json_and_written_out_for_people() {
-    for tier in ["container", "process"] {
+    for &tier in tiers() {
         let scene = Scene::new(tier);
         make(&scene);
         let listed: Value = scene.files("GET", "list?path=names", None).json();

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use serde_json::json;
 
-use crate::harness::{Watchdog, finish, until};
+use crate::harness::{Watchdog, finish, has_process_tier, tiers, until};
 use crate::scene::{SECRET, Scene};
 
 /// Exchanges two pairs of names for ever: a file with a link to the secret, and a directory with a link
@@ -80,6 +80,9 @@ fn reading_while_files_are_swapped_never_leaves_a_container() {
 
 #[test]
 fn reading_while_files_are_swapped_never_leaves_tier_process() {
+    if !has_process_tier() {
+        return;
+    }
     reading("process");
 }
 
@@ -115,6 +118,9 @@ fn writing_and_removing_while_directories_are_swapped_never_leaves_a_container()
 
 #[test]
 fn writing_and_removing_while_directories_are_swapped_never_leaves_tier_process() {
+    if !has_process_tier() {
+        return;
+    }
     writing("process");
 }
 
@@ -154,12 +160,15 @@ fn copying_out_while_files_are_swapped_brings_no_link_and_no_secret_of_a_contain
 
 #[test]
 fn copying_out_while_files_are_swapped_brings_no_link_and_no_secret_of_tier_process() {
+    if !has_process_tier() {
+        return;
+    }
     copying("process");
 }
 
 #[test]
 fn a_model_that_reads_while_files_are_swapped_sees_no_secret() {
-    with_swapper("process", |scene| {
+    with_swapper(tiers()[tiers().len() - 1], |scene| {
         let mut child =
             scene.daemon.isle(&["mcp"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let _watch = Watchdog::over(&child);
@@ -199,7 +208,7 @@ fn a_model_that_reads_while_files_are_swapped_sees_no_secret() {
 #[test]
 fn the_race_is_real_a_plain_reader_loses_it() {
     // Proves the attack: who opens by path meets the secret.
-    let scene = Scene::new("process");
+    let scene = Scene::new("container");
     let inside = scene.daemon.home().path().join("plain");
     std::fs::create_dir(&inside).unwrap();
     let mut swapper = std::process::Command::new("python3")

@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use crate::harness::http::try_unix;
-use crate::harness::{finish, until};
+use crate::harness::{finish, tiers, until};
 use crate::scene::{Scene, quoted};
 
 const TRAPS: &str = r#"
@@ -54,7 +54,7 @@ fn codes(scene: &Scene, path: &str) -> Vec<String> {
 
 #[test]
 fn what_is_no_file_is_told_and_nobody_waits_for_it() {
-    for tier in ["container", "process"] {
+    for &tier in tiers() {
         let scene = traps(tier);
         assert_eq!(codes(&scene, "pipe"), ["NOT_REGULAR"; 4]);
         assert_eq!(codes(&scene, "/workspace/pipe"), ["NOT_REGULAR"; 4]);
@@ -76,7 +76,7 @@ fn what_is_no_file_is_told_and_nobody_waits_for_it() {
 
 #[test]
 fn a_whole_workspace_of_traps_is_copied_listed_and_removed() {
-    for tier in ["container", "process"] {
+    for &tier in tiers() {
         let scene = traps(tier);
         let copied = finish(&mut scene.daemon.isle(&["--json", "cp", "box:.", "out"]));
         let said = String::from_utf8_lossy(&copied.stderr).into_owned();
@@ -106,7 +106,7 @@ fn a_whole_workspace_of_traps_is_copied_listed_and_removed() {
 
 #[test]
 fn a_tree_too_deep_for_any_path_is_wiped_with_its_sandbox() {
-    for tier in ["container", "process"] {
+    for &tier in tiers() {
         let scene = Scene::new(tier);
         // Ten times the longest path.
         let depth = if tier == "container" { 4000 } else { 210 };
@@ -142,7 +142,7 @@ fn a_hole_of_a_terabyte_is_read_in_parts_and_refused_whole() {
 
 #[test]
 fn a_file_that_grows_while_it_is_read_ends_where_it_ended_when_it_was_opened() {
-    for tier in ["container", "process"] {
+    for &tier in tiers() {
         let scene = Scene::new(tier);
         // Grows by appending, and shrinks behind the reader so that no disk limit ever ends it.
         let run = scene.start(json!([

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::arena::{Arena, WILD, assert_names, marker};
+use crate::harness::tiers;
 
 #[test]
 fn spinning_on_all_cores_disturbs_nobody_and_leaves_nothing() {
@@ -53,7 +54,7 @@ fn a_sandbox_gets_no_more_than_its_share_of_cpu_and_a_slow_run_is_told() {
 
 #[test]
 fn a_command_gets_its_share_of_cpu_with_cgroups_or_without_and_does_not_see_why() {
-    for tier in ["container", "process"] {
+    for &tier in tiers() {
         let arena = Arena::new(json!({"cpus": 0.5, "tier": tier}));
         assert!(arena.daemon.keeps(WILD, "cpu_limit"));
         let run = arena.run(

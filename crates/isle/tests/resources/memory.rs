@@ -4,6 +4,7 @@
 use serde_json::json;
 
 use crate::arena::{Arena, WILD, assert_names, marker};
+use crate::harness::tiers;
 
 /// Takes memory by `take`, all that is allowed, again and again, in a child, so that the attack goes on.
 fn again_and_again(marker: &str, take: &str) -> String {
@@ -48,7 +49,7 @@ fn memory_without_end_disturbs_nobody_and_is_named() {
 
 #[test]
 fn memory_spread_over_many_processes_is_limited_with_cgroups_or_without() {
-    for tier in ["container", "process"] {
+    for &tier in tiers() {
         let arena = Arena::new(json!({"memory": "96M", "tier": tier}));
         assert!(arena.daemon.keeps(WILD, "memory_limit"));
         let marker = marker(11);

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::arena::{Arena, WILD, assert_names, marker};
-use crate::harness::{processes_with, until};
+use crate::harness::{processes_with, tiers, until};
 
 #[test]
 fn a_fork_bomb_disturbs_nobody_is_named_and_leaves_nothing() {
@@ -97,7 +97,7 @@ for depth in range(3):
 
 #[test]
 fn daemons_that_are_deaf_or_stopped_end_with_the_command_that_started_them() {
-    for tier in ["container", "process"] {
+    for &tier in tiers() {
         let arena = Arena::new(json!({"tier": tier}));
         let marker = marker(3);
         let run = arena.run(&format!("# {marker}{STUBBORN}print('left')"));
@@ -108,7 +108,7 @@ fn daemons_that_are_deaf_or_stopped_end_with_the_command_that_started_them() {
 
 #[test]
 fn trees_that_are_deaf_or_stopped_are_ended_by_a_polite_kill_a_deadline_and_a_destroy() {
-    for tier in ["container", "process"] {
+    for &tier in tiers() {
         let arena = Arena::new(json!({"tier": tier}));
         let marker = marker(4);
         let program = format!(

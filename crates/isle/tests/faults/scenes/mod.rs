@@ -4,6 +4,7 @@
 use isle_fail::Point;
 
 use crate::ground::{Ground, Told};
+use crate::harness::has_process_tier;
 
 mod children;
 mod deadlines;
@@ -43,6 +44,13 @@ pub(crate) struct Scene {
     pub(crate) last: Point,
     /// Workspaces that may be there without a sandbox.
     pub(crate) keeps: &'static [&'static str],
+}
+
+impl Scene {
+    /// Whether this host has the tier it is played in.
+    pub(crate) fn has_its_tier(&self) -> bool {
+        !self.name.ends_with("tier process") || has_process_tier()
+    }
 }
 
 /// All of them.
