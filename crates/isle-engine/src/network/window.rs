@@ -74,9 +74,11 @@ impl Window {
 
     /// What went through since.
     pub(crate) fn network(&self) -> Option<RunNetwork> {
-        let Passed { connections, sent, received, denied } =
-            self.sandbox.network.passed().since(self.before?);
-        let shared = !self.alone || crate::lock(&self.sandbox.network.going).begun != self.place;
+        let passed = self.sandbox.network.passed().since(self.before?);
+        let overlapped = !self.alone || crate::lock(&self.sandbox.network.going).begun != self.place;
+        // Where nothing went through at all, nobody has to be told apart.
+        let shared = overlapped && passed != Passed::default();
+        let Passed { connections, sent, received, denied } = passed;
         Some(RunNetwork { sent_bytes: sent, received_bytes: received, connections, denied, shared })
     }
 }

@@ -48,7 +48,9 @@ pub(super) async fn usage(context: &Context, arguments: UsageArguments) -> Resul
     let answer = context.client().await?.call("usage", input).await?;
     show(context.form, &answer, |answer| {
         if let Some(run) = answer.get("run") {
-            let network = &run["network"];
+            // Of runs that went on together only the sum is known.
+            let most = if run["network"]["shared"] == true { "≤ " } else { "" };
+            let network = |name| format!("{most}{}", fields::bytes(&run["network"], name));
             let mut table = Table::new(&[
                 "RUN",
                 "STATE",
@@ -71,8 +73,8 @@ pub(super) async fn usage(context: &Context, arguments: UsageArguments) -> Resul
                 fields::bytes(run, "peak_memory_bytes"),
                 fields::bytes(run, "io_read_bytes"),
                 fields::bytes(run, "io_write_bytes"),
-                fields::bytes(network, "sent_bytes"),
-                fields::bytes(network, "received_bytes"),
+                network("sent_bytes"),
+                network("received_bytes"),
                 fields::text(run, "peak_pids"),
                 fields::bytes(run, "stdout_bytes"),
                 fields::bytes(run, "stderr_bytes"),

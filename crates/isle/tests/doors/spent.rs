@@ -160,6 +160,8 @@ fn what_a_run_moves_through_the_gate_is_told_of_that_run() {
     daemon.shell("box", "touch go");
     until("the first has ended", || of_run(&daemon, &first)["state"] == "completed");
     assert_eq!(network(&first), moved(6 + 7, 2, 0, true));
+    let id = first["run_id"].as_str().unwrap();
+    assert!(daemon.succeeds(&["usage", "--run", id]).contains("≤ 13 B"), "{}", of_run(&daemon, &first));
 
     // What a sandbox moved stays counted when its grants are gone.
     let of_sandbox = || daemon.get("/v1/usage?sandbox=box")["sandboxes"][0].clone();
