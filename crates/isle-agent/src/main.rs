@@ -2,6 +2,7 @@
 //! the fork server; each sandbox is a clone of that one, set up and then serving as its agent. Under
 //! another name it is the small client of the control socket.
 
+mod census;
 mod code;
 mod control;
 mod ctl;

@@ -472,6 +472,7 @@ pub(crate) fn finish(run: &Run, leftovers: u32) {
         unrouted: routes::attempts_before(reaped.exit),
         transferred: spent.transferred,
         killed_for_processes: state.killed_for_processes,
+        most_tasks: Some(state.most_tasks),
     });
     run.entrance.close();
     run.changed.notify_waiters();

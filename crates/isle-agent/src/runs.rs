@@ -1,6 +1,6 @@
 //! The runs this agent knows: alive, or ended and not yet recorded by the host.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::time::Instant;
@@ -9,6 +9,7 @@ use bytes::Bytes;
 use isle_wire::{ContextFate, Ended, Exit, Failure, OnHangup, RunLimits, StepEnd};
 use tokio::sync::Notify;
 
+use crate::census;
 use crate::entrance::Entrance;
 use crate::output::{Fresh, Retained};
 use crate::spent::Spent;
@@ -77,6 +78,10 @@ pub(crate) struct RunState {
     pub(crate) on_behalf: Weak<Run>,
     /// How often the host is to be told that a program asks for a name.
     pub(crate) asked: u64,
+    /// When its processes were last counted.
+    pub(crate) looked: Option<Instant>,
+    /// The most processes and threads of it that were seen at once: the one it began with.
+    pub(crate) most_tasks: u32,
 }
 
 /// What the kernel said about an ended process.
@@ -108,7 +113,14 @@ impl RunState {
             steps: Vec::new(),
             on_behalf: Weak::new(),
             asked: 0,
+            looked: None,
+            most_tasks: 1,
         }
+    }
+
+    /// So many of its processes and threads were seen at once.
+    pub(crate) fn saw(&mut self, tasks: u64) {
+        self.most_tasks = self.most_tasks.max(u32::try_from(tasks).unwrap_or(u32::MAX));
     }
 
     /// Forgets chunks every follower has sent; without followers nothing needs to be kept.
@@ -126,6 +138,10 @@ pub(crate) struct Runs {
     condemned: RefCell<VecDeque<String>>,
     /// Told whenever one begins.
     begun: Notify,
+    /// When processes are counted next.
+    next_look: Cell<Option<Instant>>,
+    /// Told when one begins that is to be counted before.
+    before_look: Notify,
 }
 
 /// How many early kills are remembered.
@@ -133,8 +149,21 @@ const MOST_CONDEMNED: usize = 64;
 
 impl Runs {
     pub(crate) fn insert(&self, run: Rc<Run>) {
+        if self.next_look.get().is_none_or(|next| run.started + census::FIRST < next) {
+            self.before_look.notify_one();
+        }
         self.by_id.borrow_mut().insert(run.id.clone(), run);
         self.begun.notify_one();
+    }
+
+    /// Says when processes are counted next.
+    pub(crate) fn looks_at(&self, next: Option<Instant>) {
+        self.next_look.set(next);
+    }
+
+    /// Waits until a run begins that is to be counted before the next look.
+    pub(crate) async fn begins_before_look(&self) {
+        self.before_look.notified().await;
     }
 
     /// Waits until a run begins; one that began since the last time counts.

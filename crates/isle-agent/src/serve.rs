@@ -24,7 +24,7 @@ use crate::network::{self, Network};
 use crate::pause::{self, Pause};
 use crate::ration::{self, Ration};
 use crate::runs::{RunKind, Runs};
-use crate::{entrance, files, place, reap, refusals, run, steps, tree};
+use crate::{census, entrance, files, place, reap, refusals, run, steps, tree};
 
 /// What all streams share.
 pub(crate) struct Agent {
@@ -71,6 +71,7 @@ pub(crate) fn serve_forever(
         if let Some(ration) = ration {
             tokio::task::spawn_local(ration::keep(agent.clone(), ration));
         }
+        tokio::task::spawn_local(census::keep(agent.clone()));
         network::listen_for_questions(agent.clone());
         if write_preamble(&link, &preamble).is_err() && listener.is_none() {
             return;

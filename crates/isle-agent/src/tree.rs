@@ -135,6 +135,7 @@ async fn end_tagged(agent: &Shared, run: &Run, tag: Tag) -> u32 {
     if first == 0 {
         return 0;
     }
+    saw(run, first);
     let mut stopped = 0;
     for _ in 0..8 {
         let now = signal_tagged(agent, run, tag, libc::SIGSTOP);
@@ -156,6 +157,17 @@ async fn end_tagged(agent: &Shared, run: &Run, tag: Tag) -> u32 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     u32::try_from(first).unwrap_or(u32::MAX)
+}
+
+/// So many processes of a run were seen at once.
+fn saw(run: &Run, processes: usize) {
+    let count = u64::try_from(processes).unwrap_or(u64::MAX);
+    // What is seen of one of several commands, or of an interpreter, is seen of the run of the host.
+    let whose = run.state.borrow().on_behalf.upgrade();
+    match whose {
+        Some(whose) => whose.state.borrow_mut().saw(count),
+        None => run.state.borrow_mut().saw(count),
+    }
 }
 
 fn other_tags(agent: &Shared, own: Tag) -> Vec<Tag> {

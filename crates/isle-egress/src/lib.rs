@@ -53,4 +53,4 @@ pub use roots::{Roots, RootsError};
 pub use stores::{java_store, java_store_with};
 pub use swap::{Stray, Swap, Swaps};
 pub use tls::{Hello, HelloError, server_name};
-pub use totals::{DIAL_TIMES, DialTimes, Totals, Traffic};
+pub use totals::{DIAL_TIMES, DialTimes, Passed, Totals, Traffic};

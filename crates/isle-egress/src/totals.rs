@@ -1,9 +1,9 @@
-//! What went through all gates of a daemon together, for whoever operates it. Only ever added to: a gate
-//! that is gone stays counted.
+//! What went through a gate, and through all gates of a daemon together. Only ever added to: a gate that is
+//! gone stays counted, and so does a grant that was taken back.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::account::{Count, Direction, Fate};
@@ -18,7 +18,36 @@ pub struct Totals {
     open: AtomicU64,
     sent: AtomicU64,
     received: AtomicU64,
+    denied: AtomicU64,
     rest: Mutex<Rest>,
+    /// What counts the same, and more.
+    whole: Option<Arc<Totals>>,
+}
+
+/// What went through until one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// Connections that were made.
+    pub connections: u64,
+    /// Bytes from the sandbox.
+    pub sent: u64,
+    /// Bytes to the sandbox.
+    pub received: u64,
+    /// Names, connections and requests that were denied.
+    pub denied: u64,
+}
+
+impl Passed {
+    /// What came after an earlier moment.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            connections: self.connections.saturating_sub(earlier.connections),
+            sent: self.sent.saturating_sub(earlier.sent),
+            received: self.received.saturating_sub(earlier.received),
+            denied: self.denied.saturating_sub(earlier.denied),
+        }
+    }
 }
 
 #[derive(Debug, Default, Clone)]
@@ -51,6 +80,12 @@ pub struct Traffic {
 }
 
 impl Totals {
+    /// Counts for itself what counts in a whole, too.
+    #[must_use]
+    pub fn within(whole: Arc<Self>) -> Self {
+        Self { whole: Some(whole), ..Self::default() }
+    }
+
     fn rest(&self) -> std::sync::MutexGuard<'_, Rest> {
         self.rest.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -58,10 +93,16 @@ impl Totals {
     pub(crate) fn opened(&self) {
         self.connections.fetch_add(1, Ordering::Relaxed);
         self.open.fetch_add(1, Ordering::Relaxed);
+        if let Some(whole) = &self.whole {
+            whole.opened();
+        }
     }
 
     pub(crate) fn closed(&self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
+        if let Some(whole) = &self.whole {
+            whole.closed();
+        }
     }
 
     pub(crate) fn moved(&self, direction: Direction, bytes: u64) {
@@ -70,6 +111,9 @@ impl Totals {
             Direction::Received => &self.received,
         };
         counter.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(whole) = &self.whole {
+            whole.moved(direction, bytes);
+        }
     }
 
     pub(crate) fn dialed(&self, took: Duration) {
@@ -77,13 +121,35 @@ impl Totals {
         let range = DIAL_TIMES.partition_point(|bound| *bound < took.as_secs_f64());
         rest.dialed.counts[range] += 1;
         rest.dialed.sum += took;
+        drop(rest);
+        if let Some(whole) = &self.whole {
+            whole.dialed(took);
+        }
     }
 
     pub(crate) fn ended(&self, fate: &Fate) {
         match fate {
             Fate::Closed { .. } => {}
-            Fate::Denied(denial) => *self.rest().denied.entry(denial.reason.as_str()).or_default() += 1,
+            Fate::Denied(denial) => {
+                self.denied.fetch_add(1, Ordering::Relaxed);
+                *self.rest().denied.entry(denial.reason.as_str()).or_default() += 1;
+            }
             Fate::Failed(_) => self.rest().failed += 1,
+        }
+        if let Some(whole) = &self.whole {
+            whole.ended(fate);
+        }
+    }
+
+    /// What went through so far, without a look at the rest.
+    #[must_use]
+    pub fn passed(&self) -> Passed {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Passed {
+            connections: load(&self.connections),
+            sent: load(&self.sent),
+            received: load(&self.received),
+            denied: load(&self.denied),
         }
     }
 
@@ -108,6 +174,25 @@ impl Totals {
 mod tests {
     use super::*;
     use crate::denial::{Denial, Reason};
+
+    #[test]
+    fn a_part_counts_for_itself_and_in_the_whole() {
+        let whole = Arc::new(Totals::default());
+        let [one, two] = [(); 2].map(|()| Totals::within(Arc::clone(&whole)));
+        one.opened();
+        one.moved(Direction::Sent, 5);
+        let before = one.passed();
+        one.moved(Direction::Received, 7);
+        one.closed();
+        one.ended(&Fate::Denied(Denial::new("x.example", Reason::NotGranted)));
+        two.opened();
+        two.dialed(Duration::from_millis(1));
+        let after = Passed { connections: 0, sent: 0, received: 7, denied: 1 };
+        assert_eq!(one.passed().since(before), after);
+        assert_eq!(whole.passed(), Passed { connections: 2, sent: 5, received: 7, denied: 1 });
+        let Traffic { count, denied, dialed, .. } = whole.now();
+        assert_eq!((count.open, denied.len(), dialed.counts[0]), (1, 1, 1));
+    }
 
     #[test]
     fn everything_is_counted_once_and_nothing_is_taken_back_but_what_is_open() {

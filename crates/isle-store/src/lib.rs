@@ -31,7 +31,7 @@ pub use clock::{boot_clock_ms, boot_id, wall_clock_ms};
 pub use error::StoreError;
 pub use events::{EventCounter, EventFilter, EventRow};
 pub use quarantine::Quarantined;
-pub use rows::{RunEnd, RunFilter, RunOutput, RunRow, RunTotals, SandboxChange, SandboxRow};
+pub use rows::{RunEnd, RunFilter, RunNetwork, RunOutput, RunRow, RunTotals, SandboxChange, SandboxRow};
 pub use secrets::{SecretRow, SecretUseRow};
 pub use store::Store;
 pub use syncs::SyncRow;

@@ -89,6 +89,10 @@ pub struct RunRow {
     pub io_read_bytes: Option<u64>,
     /// Bytes written to disks.
     pub io_write_bytes: Option<u64>,
+    /// What went through the gate of its sandbox in its time.
+    pub network: Option<RunNetwork>,
+    /// The most processes and threads of it that were seen at once.
+    pub peak_tasks: Option<u64>,
     /// Bytes written to standard output in all.
     pub stdout_bytes: u64,
     /// Bytes written to standard error in all.
@@ -111,6 +115,21 @@ pub struct RunRow {
     pub commands: Value,
 }
 
+/// What went through the gate of a sandbox while a run went on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunNetwork {
+    /// Bytes from the sandbox.
+    pub sent_bytes: u64,
+    /// Bytes to the sandbox.
+    pub received_bytes: u64,
+    /// Connections that were made.
+    pub connections: u64,
+    /// How often something was denied.
+    pub denied: u64,
+    /// Whether other runs went on at the same time.
+    pub shared: bool,
+}
+
 /// How a run ended.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RunEnd {
@@ -130,6 +149,10 @@ pub struct RunEnd {
     pub io_read_bytes: Option<u64>,
     /// Bytes written to disks.
     pub io_write_bytes: Option<u64>,
+    /// What went through the gate of its sandbox in its time.
+    pub network: Option<RunNetwork>,
+    /// The most processes and threads of it that were seen at once.
+    pub peak_tasks: Option<u64>,
     /// Bytes written to standard output in all.
     pub stdout_bytes: u64,
     /// Bytes written to standard error in all.

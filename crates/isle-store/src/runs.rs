@@ -6,12 +6,13 @@ use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
 
 use crate::audit::{AuditEntry, append};
 use crate::error::{StoreError, violates_unique};
-use crate::rows::{RunEnd, RunFilter, RunOutput, RunRow, RunTotals};
+use crate::rows::{RunEnd, RunFilter, RunNetwork, RunOutput, RunRow, RunTotals};
 use crate::store::Store;
 
 const COLUMNS: &str = "id, sandbox_id, sandbox_name, door, actor, kind, command, started_at_ms, state, \
      exit_code, signal, duration_ms, cpu_us, peak_rss_kib, stdout_bytes, stderr_bytes, ended_at_ms, note, \
-     violations, limits_hit, containment, job, locked, terminal, commands, namespace, io_read_bytes, io_write_bytes";
+     violations, limits_hit, containment, job, locked, terminal, commands, namespace, io_read_bytes, io_write_bytes, \
+     net_sent_bytes, net_received_bytes, net_connections, net_denied, net_shared, peak_tasks";
 
 impl Store {
     /// How many runs of each sandbox are on record, by its id.
@@ -255,7 +256,8 @@ fn close_row(
         "UPDATE runs SET state = ?2, exit_code = ?3, signal = ?4, duration_ms = ?5, cpu_us = ?6,
              peak_rss_kib = ?7, stdout_bytes = ?8, stderr_bytes = ?9, ended_at_ms = ?10, note = ?11,
              violations = ?12, limits_hit = ?13, commands = coalesce(?14, commands),
-             io_read_bytes = ?15, io_write_bytes = ?16
+             io_read_bytes = ?15, io_write_bytes = ?16, net_sent_bytes = ?17, net_received_bytes = ?18,
+             net_connections = ?19, net_denied = ?20, net_shared = ?21, peak_tasks = ?22
          WHERE id = ?1 AND state IN ('queued', 'running')",
     )?;
     let closed = statement.execute(params![
@@ -275,6 +277,12 @@ fn close_row(
         (!end.commands.is_null()).then(|| end.commands.to_string()),
         end.io_read_bytes.map(integer),
         end.io_write_bytes.map(integer),
+        end.network.map(|network| integer(network.sent_bytes)),
+        end.network.map(|network| integer(network.received_bytes)),
+        end.network.map(|network| integer(network.connections)),
+        end.network.map(|network| integer(network.denied)),
+        end.network.map(|network| network.shared),
+        end.peak_tasks.map(integer),
     ])?;
     if closed > 0 {
         return Ok(());
@@ -351,6 +359,17 @@ fn run_row(row: &Row<'_>) -> Result<RunRow, StoreError> {
         namespace: row.get(25)?,
         io_read_bytes: unsigned(26)?,
         io_write_bytes: unsigned(27)?,
+        network: match unsigned(28)? {
+            Some(sent_bytes) => Some(RunNetwork {
+                sent_bytes,
+                received_bytes: unsigned(29)?.unwrap_or(0),
+                connections: unsigned(30)?.unwrap_or(0),
+                denied: unsigned(31)?.unwrap_or(0),
+                shared: row.get::<_, Option<bool>>(32)?.unwrap_or(false),
+            }),
+            None => None,
+        },
+        peak_tasks: unsigned(33)?,
     })
 }
 

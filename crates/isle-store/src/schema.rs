@@ -12,7 +12,7 @@ use crate::files;
 pub(crate) const APPLICATION_ID: i32 = 0x4953_4c45;
 
 /// Position `n` leads from version `n` to `n + 1`. Never edit one that was released; add another.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7, V8, V9, V10, V11, V12, V13, V14];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7, V8, V9, V10, V11, V12, V13, V14, V15];
 
 // Every index is a page more to write for each run, so there is one only where a search would be long:
 // old runs are forgotten, so those that have not ended are found by looking at all, and what one sandbox
@@ -242,6 +242,16 @@ CREATE TABLE webhooks (
 const V14: &str = "
 ALTER TABLE runs ADD COLUMN io_read_bytes INTEGER;
 ALTER TABLE runs ADD COLUMN io_write_bytes INTEGER;
+";
+
+// What went through the gate while runs went on, and how many processes they had; not known of those before.
+const V15: &str = "
+ALTER TABLE runs ADD COLUMN net_sent_bytes INTEGER;
+ALTER TABLE runs ADD COLUMN net_received_bytes INTEGER;
+ALTER TABLE runs ADD COLUMN net_connections INTEGER;
+ALTER TABLE runs ADD COLUMN net_denied INTEGER;
+ALTER TABLE runs ADD COLUMN net_shared INTEGER;
+ALTER TABLE runs ADD COLUMN peak_tasks INTEGER;
 ";
 
 /// The newest version a list of migrations leads to.

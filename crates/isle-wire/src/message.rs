@@ -277,6 +277,10 @@ pub struct Ended {
     #[n(140)]
     #[cbor(default)]
     pub killed_for_processes: u32,
+    /// The most processes and threads of it that the agent saw at once, by looking now and then. Since
+    /// generation 3.
+    #[n(141)]
+    pub most_tasks: Option<u32>,
     /// What it moved from and to disks: its first process, whom that waited for, and whoever was ended with
     /// it. `None` when nobody could look. Since generation 3.
     #[n(13)]

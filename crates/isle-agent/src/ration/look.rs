@@ -43,6 +43,11 @@ impl Seen {
         u64::try_from(self.waited_for.as_micros()).unwrap_or(u64::MAX)
     }
 
+    /// How many the kernel counts it for.
+    pub(crate) fn threads(&self) -> u64 {
+        self.threads
+    }
+
     /// Whether it is neither stopped nor gone.
     pub(crate) fn runs(&self) -> bool {
         !matches!(self.state, b'T' | b't' | b'Z' | b'X')

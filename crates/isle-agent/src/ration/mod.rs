@@ -89,14 +89,14 @@ pub(crate) async fn keep(agent: Shared, ration: Ration) {
 
 /// What looking costs, in CPU time: on a busy machine it may take much longer.
 #[derive(Debug, Clone, Copy)]
-struct Effort(Duration);
+pub(crate) struct Effort(Duration);
 
 impl Effort {
-    fn begin() -> Self {
+    pub(crate) fn begin() -> Self {
         Self(own_time())
     }
 
-    fn spent(self) -> Duration {
+    pub(crate) fn spent(self) -> Duration {
         own_time().saturating_sub(self.0)
     }
 }

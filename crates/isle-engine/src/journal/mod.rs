@@ -209,6 +209,8 @@ impl Journal {
             peak_rss_kib: finish.peak_rss_kib,
             io_read_bytes: finish.transferred.map(|moved| moved.read_bytes),
             io_write_bytes: finish.transferred.map(|moved| moved.written_bytes),
+            network: finish.network,
+            peak_tasks: finish.most_tasks.map(u64::from),
             stdout_bytes: stdout.total,
             stderr_bytes: stderr.total,
             ended_at_ms: wall_clock_ms(),

@@ -13,13 +13,14 @@ mod reach;
 mod serve;
 mod sets;
 mod trust;
+mod window;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use isle_egress::{Denial, Gate, Grant, GrantId, Name, Roots, Table};
+use isle_egress::{Denial, Gate, Grant, GrantId, Name, Roots, Table, Totals};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
@@ -41,6 +42,7 @@ pub use reach::PortStream;
 pub(crate) use reach::{PortCount, PortCounts, Proxied};
 pub use sets::GrantSet;
 pub(crate) use sets::Granting;
+pub(crate) use window::{Began, Window};
 
 /// Most grants one sandbox, or one namespace, may have.
 const MOST_GRANTS: usize = 256;
@@ -176,6 +178,10 @@ pub(crate) struct StoredGrant {
 #[derive(Debug)]
 pub(crate) struct SandboxNetwork {
     gate: OnceLock<Arc<Gate>>,
+    /// What went through the gate; there since there is one.
+    traffic: OnceLock<Arc<Totals>>,
+    /// In whose time that was.
+    going: Mutex<window::Going>,
     /// Whether its agent serves the gate; held while that is being asked.
     attached: tokio::sync::Mutex<bool>,
     sources: Mutex<Vec<(GrantId, Source)>>,
@@ -211,6 +217,8 @@ impl SandboxNetwork {
     pub(crate) fn with(stored: Vec<StoredGrant>, authority: Option<String>) -> Self {
         Self {
             gate: OnceLock::new(),
+            traffic: OnceLock::new(),
+            going: Mutex::default(),
             attached: tokio::sync::Mutex::new(false),
             sources: Mutex::default(),
             stored: Mutex::new(stored),
@@ -241,11 +249,6 @@ impl SandboxNetwork {
     pub(crate) fn reach(&self) -> Vec<String> {
         let grants = self.gate().map(|gate| gate.grants()).unwrap_or_default();
         grants.into_iter().map(|(_, grant, ..)| grant.to_string()).collect()
-    }
-
-    /// Where its log stands.
-    pub(crate) fn sequence(&self) -> u64 {
-        self.gate().map_or(0, |gate| gate.sequence())
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::TryStreamExt;
-use isle_egress::{Authority, Gate, java_store, java_store_with};
+use isle_egress::{Authority, Gate, Totals, java_store, java_store_with};
 use isle_fail::Point;
 use isle_wire::{GuestUser, PROXY_PORT};
 
@@ -118,9 +118,12 @@ fn proxy_variables() -> Variables {
 impl Inner {
     /// A gate for a sandbox, which answers in the name it had before.
     pub(super) fn new_gate(&self, sandbox: &Sandbox) -> Gate {
+        // Made once in the life of a sandbox, as the gate is.
+        let traffic =
+            sandbox.network.traffic.get_or_init(|| Arc::new(Totals::within(Arc::clone(&self.traffic))));
         let gate = Gate::new(Arc::clone(&self.resolver))
             .with_roots(Arc::clone(&self.config.network.roots))
-            .counted_in(Arc::clone(&self.traffic))
+            .counted_in(Arc::clone(traffic))
             .with_swaps(self.swaps(sandbox));
         match sandbox.network.authority().map(|kept| Authority::restore(&kept)) {
             Some(Ok(authority)) => gate.with_authority(Arc::new(authority)),

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::shapes::RunState;
 use super::times::timestamp;
+use super::usage::NetworkUsage;
 use super::{Effect, Method, Operation, Route, Toolset};
 use crate::context::{CallContext, Door};
 use crate::engine::Engine;
@@ -58,6 +59,12 @@ pub(super) struct Recorded {
     /// To files on disks.
     #[serde(skip_serializing_if = "Option::is_none")]
     io_write_bytes: Option<u64>,
+    /// Through the gate of its sandbox.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<NetworkUsage>,
+    /// The most processes and threads that were seen at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peak_pids: Option<u64>,
 }
 
 impl Recorded {
@@ -78,6 +85,8 @@ impl Recorded {
             peak_memory_bytes: row.peak_rss_kib.map(|kib| kib.saturating_mul(1024)),
             io_read_bytes: row.io_read_bytes,
             io_write_bytes: row.io_write_bytes,
+            network: row.network.map(NetworkUsage::from),
+            peak_pids: row.peak_tasks,
         }
     }
 }
@@ -114,6 +123,7 @@ impl Operation for History {
             for run in &mut runs {
                 (run.cpu_ms, run.peak_memory_bytes) = (None, None);
                 (run.io_read_bytes, run.io_write_bytes) = (None, None);
+                (run.network, run.peak_pids) = (None, None);
             }
         }
         Ok(Output { runs })

@@ -1,7 +1,7 @@
 //! `usage`: what sandboxes and runs took of the host.
 
 use futures::{StreamExt, TryStreamExt, stream};
-use isle_store::wall_clock_ms;
+use isle_store::{RunNetwork, wall_clock_ms};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -48,9 +48,12 @@ pub(super) struct SandboxUsage {
     /// Why those two are not known, or are not all.
     #[serde(skip_serializing_if = "Option::is_none")]
     io_note: Option<&'static str>,
-    /// Through the grants it has.
+    /// Through its gate, since the daemon began to serve it.
     network_sent_bytes: u64,
     network_received_bytes: u64,
+    network_connections: u64,
+    /// Names, connections and requests that were denied.
+    network_denied: u64,
     pids: Option<u32>,
     disk_bytes: Option<u64>,
     oom_kills: Option<u64>,
@@ -75,8 +78,35 @@ pub(super) struct RunUsage {
     io_read_bytes: Option<u64>,
     /// To files on disks, by its processes; known when it has ended.
     io_write_bytes: Option<u64>,
+    /// Through the gate of its sandbox, from its begin to its end; known then, and not when another daemon
+    /// was there at the begin.
+    network: Option<NetworkUsage>,
+    /// The most processes and threads of it that were seen at once, by looking now and then; known when it
+    /// has ended.
+    peak_pids: Option<u64>,
     stdout_bytes: u64,
     stderr_bytes: u64,
+}
+
+/// What went through the gate of a sandbox while a run went on.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
+pub(super) struct NetworkUsage {
+    sent_bytes: u64,
+    received_bytes: u64,
+    /// Connections that were made.
+    connections: u64,
+    /// Names, connections and requests that were denied.
+    denied: u64,
+    /// Other runs went on in the sandbox at the same time: what they moved is in these numbers, too.
+    shared: bool,
+}
+
+impl From<RunNetwork> for NetworkUsage {
+    fn from(network: RunNetwork) -> Self {
+        let RunNetwork { sent_bytes, received_bytes, connections, denied, shared } = network;
+        Self { sent_bytes, received_bytes, connections, denied, shared }
+    }
 }
 
 /// The line in front of commands.
@@ -107,8 +137,7 @@ impl Operation for Usage {
     type Output = Output;
     const NAME: &'static str = "usage";
     const TITLE: &'static str = "Usage";
-    const DESCRIPTION: &'static str =
-        "CPU, memory, disk, I/O and processes of sandboxes, or of one run; and how long the line is.";
+    const DESCRIPTION: &'static str = "CPU, memory, disk, I/O, network and processes of sandboxes, or of one run; and how long the line is.";
     const ROUTE: Route = Route { method: Method::Get, path: "/usage" };
     const TOOLSET: Toolset = Toolset::Admin;
     const EFFECT: Effect = Effect::Reads;
@@ -153,6 +182,8 @@ fn of_run(inner: &Inner, id: RunId) -> Result<RunUsage> {
         peak_memory_bytes: row.peak_rss_kib.map(|kib| kib.saturating_mul(1024)),
         io_read_bytes: row.io_read_bytes,
         io_write_bytes: row.io_write_bytes,
+        network: row.network.map(NetworkUsage::from),
+        peak_pids: row.peak_tasks,
         stdout_bytes: stdout,
         stderr_bytes: stderr,
         run_id: id,
@@ -163,7 +194,7 @@ fn of_run(inner: &Inner, id: RunId) -> Result<RunUsage> {
 async fn of_sandbox(inner: &Inner, sandbox: &Sandbox) -> Result<SandboxUsage> {
     let Measured { usage, by, io_note } = inner.usage_of(sandbox).await;
     let totals = inner.journal.store().run_totals(sandbox.id.as_str()).map_err(store_error)?;
-    let grants = inner.grants(sandbox);
+    let passed = sandbox.network.passed();
     let by_kernel = by == Some(MeasuredBy::Cgroups);
     let of_runs = totals.peak_rss_kib.saturating_mul(1024);
     Ok(SandboxUsage {
@@ -181,8 +212,10 @@ async fn of_sandbox(inner: &Inner, sandbox: &Sandbox) -> Result<SandboxUsage> {
         io_read_bytes: usage.io_read_bytes,
         io_write_bytes: usage.io_write_bytes,
         io_note,
-        network_sent_bytes: grants.iter().map(|one| one.count.sent).sum(),
-        network_received_bytes: grants.iter().map(|one| one.count.received).sum(),
+        network_sent_bytes: passed.sent,
+        network_received_bytes: passed.received,
+        network_connections: passed.connections,
+        network_denied: passed.denied,
         pids: usage.pids,
         disk_bytes: usage.disk_bytes,
         oom_kills: usage.oom_kills,

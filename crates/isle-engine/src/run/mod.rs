@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
+use isle_store::RunNetwork;
 use isle_wire::Transferred;
 use tokio::sync::{Notify, watch};
 
@@ -104,6 +105,10 @@ pub(crate) struct Finish {
     pub(crate) peak_rss_kib: Option<u64>,
     /// What it moved from and to disks.
     pub(crate) transferred: Option<Transferred>,
+    /// What went through the gate of its sandbox in its time.
+    pub(crate) network: Option<RunNetwork>,
+    /// The most processes and threads of it that were seen at once.
+    pub(crate) most_tasks: Option<u32>,
     pub(crate) violations: Vec<ViolationShape>,
     pub(crate) limits_hit: Vec<LimitHit>,
     pub(crate) note: Option<String>,
@@ -141,8 +146,6 @@ pub(crate) struct Run {
     pub(crate) reach: Option<Vec<String>>,
     /// Values that must not be told with it.
     pub(crate) secrets: Vec<String>,
-    /// Where the log of its sandbox's network stood when it began.
-    pub(crate) network_from: u64,
     started: Instant,
     /// Whether it waits for its turn.
     queued: AtomicBool,
@@ -188,7 +191,6 @@ impl Run {
         output_cap: ByteSize,
     ) -> Self {
         let cap = usize::try_from(output_cap.0).unwrap_or(usize::MAX);
-        let network_from = sandbox.network.sequence();
         Self {
             id,
             sandbox,
@@ -204,7 +206,6 @@ impl Run {
             commands: Vec::new(),
             reach: None,
             secrets: Vec::new(),
-            network_from,
             started: Instant::now(),
             queued: AtomicBool::new(false),
             ending: AtomicU8::new(Ending::Own as u8),

@@ -9,6 +9,7 @@ use super::{Ending, Finish, Run};
 use crate::agent::{exec_error, gone};
 use crate::backend::Lifetime;
 use crate::error::{Code, Error};
+use crate::network::Window;
 use crate::ops::shapes::{LimitName, RunState, ViolationShape};
 use crate::run::program::Language;
 use crate::sandbox::SandboxState;
@@ -34,18 +35,21 @@ pub(crate) fn classify(
     end: End,
     named: &str,
     language: Option<Language>,
+    window: &Window,
     happenings: Happenings,
 ) -> Finish {
-    match end {
-        End::Ended(ended) => ended_finish(run, &ended, happenings),
+    let finish = match end {
+        End::Ended(ended) => ended_finish(run, &ended, window, happenings),
         // A run the agent was asked to go on with, but no longer knows.
         End::Failed(failure) if failure.kind == FailureKind::NoSuchRun => broken_finish(run, &gone()),
         End::Failed(failure) => failed_finish(run, &failure, named, language),
         End::Broken(error) => broken_finish(run, &error),
-    }
+    };
+    // All that was denied is in the log by now.
+    Finish { network: window.network(), ..finish }
 }
 
-fn ended_finish(run: &Run, ended: &Ended, happenings: Happenings) -> Finish {
+fn ended_finish(run: &Run, ended: &Ended, window: &Window, happenings: Happenings) -> Finish {
     let (exit_code, signal) = match ended.exit {
         Exit::Code(code) => (Some(code), None),
         Exit::Signal(signal) => (None, Some(signal)),
@@ -107,11 +111,13 @@ fn ended_finish(run: &Run, ended: &Ended, happenings: Happenings) -> Finish {
         cpu_us: Some(ended.cpu_us),
         peak_rss_kib: Some(ended.peak_rss_kib),
         transferred: ended.transferred,
+        network: None,
+        most_tasks: ended.most_tasks,
         violations: ended
             .violations
             .iter()
             .map(violation)
-            .chain(run.sandbox.denials_after(run.network_from))
+            .chain(window.denials())
             .chain(run.sandbox.dialed_addresses(ended.unrouted))
             .collect(),
         limits_hit,
@@ -190,6 +196,8 @@ fn unknown(run: &Run, state: RunState) -> Finish {
         cpu_us: None,
         peak_rss_kib: None,
         transferred: None,
+        network: None,
+        most_tasks: None,
         violations: Vec::new(),
         limits_hit: Vec::new(),
         note: None,

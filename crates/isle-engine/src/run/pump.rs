@@ -20,7 +20,7 @@ use super::{Ending, Finish, Run, report};
 use crate::agent::{ExecInput, broken, forward_input, gone};
 use crate::engine::{Inner, SessionEvent};
 use crate::error::Error;
-use crate::network::RunGrants;
+use crate::network::{Began, RunGrants, Window};
 use crate::pipeline::{self, Unrecorded, Validated};
 use crate::sandbox::{Entered, OneShotGuard, Turn};
 use crate::values::GuestPath;
@@ -111,6 +111,7 @@ impl Job {
             },
         };
         let begins = request.is_some();
+        let window = Window::open(&sandbox, if begins { Began::Now } else { Began::Earlier });
         let sent = match request {
             Some(request) => match write_message(&mut stream, &request).await {
                 Ok(()) => isle_fail::fail(Point::ExecSent).map_err(FrameError::Io),
@@ -170,8 +171,8 @@ impl Job {
             End::Failed(_) | End::Broken(_) => Happenings::default(),
         };
         let fate = if let End::Ended(ended) = &end { ended.context } else { None };
-        let mut finish = classify(&run, end, &named, language, happenings);
-        drop((grants, secrets));
+        let mut finish = classify(&run, end, &named, language, &window, happenings);
+        drop((grants, secrets, window));
         run.end_grants();
         report::complete(&run, &mut finish, fate);
         if let Some(advice) = &run.advice {

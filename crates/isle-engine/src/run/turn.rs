@@ -114,6 +114,8 @@ fn never_ran(run: &Run) -> Finish {
         cpu_us: None,
         peak_rss_kib: None,
         transferred: None,
+        network: None,
+        most_tasks: None,
         violations: Vec::new(),
         limits_hit: Vec::new(),
         note: Some(note.into()),

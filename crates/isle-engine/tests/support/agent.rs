@@ -322,6 +322,7 @@ impl Place {
                 unrouted: 0,
                 transferred: None,
                 killed_for_processes: 0,
+                most_tasks: Some(1),
             };
             *run.ended.lock().unwrap() = Some(ended.clone());
             run.say(Frame::message(&ExecEvent::Ended(Box::new(ended))));

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use isle_store::{AuditEntry, RunEnd, RunOutput, RunRow, SandboxRow, Store};
+use isle_store::{AuditEntry, RunEnd, RunNetwork, RunOutput, RunRow, SandboxRow, Store};
 use serde_json::json;
 
 pub(crate) fn sandbox(id: &str, name: Option<&str>) -> SandboxRow {
@@ -39,6 +39,10 @@ pub(crate) fn run(id: &str, sandbox: &str) -> RunRow {
     }
 }
 
+/// What a run moved through a gate.
+pub(crate) const NETWORK: RunNetwork =
+    RunNetwork { sent_bytes: 3, received_bytes: 5, connections: 2, denied: 1, shared: true };
+
 pub(crate) fn end(state: &str) -> RunEnd {
     RunEnd {
         state: state.to_owned(),
@@ -48,6 +52,8 @@ pub(crate) fn end(state: &str) -> RunEnd {
         peak_rss_kib: Some(2_048),
         io_read_bytes: Some(512),
         io_write_bytes: Some(1_024),
+        network: Some(NETWORK),
+        peak_tasks: Some(4),
         stdout_bytes: 6,
         ended_at_ms: 2_012,
         violations: json!([]),

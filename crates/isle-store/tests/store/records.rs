@@ -1,6 +1,6 @@
 //! Sandboxes, runs, facts and forgetting.
 
-use crate::common::{end, entry, run, sandbox};
+use crate::common::{NETWORK, end, entry, run, sandbox};
 use isle_store::{
     AuditFilter, RunEnd, RunFilter, RunOutput, RunRow, SandboxChange, SandboxRow, Store, StoreError, TokenRow,
 };
@@ -126,6 +126,8 @@ fn a_run_goes_from_begun_to_ended_with_its_output_and_audit_row() {
         peak_rss_kib: Some(2_048),
         io_read_bytes: Some(512),
         io_write_bytes: Some(1_024),
+        network: Some(NETWORK),
+        peak_tasks: Some(4),
         stdout_bytes: 6,
         ended_at_ms: Some(2_012),
         note: Some("out of memory".into()),

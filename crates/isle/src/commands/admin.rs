@@ -48,6 +48,9 @@ pub(super) async fn usage(context: &Context, arguments: UsageArguments) -> Resul
     let answer = context.client().await?.call("usage", input).await?;
     show(context.form, &answer, |answer| {
         if let Some(run) = answer.get("run") {
+            // Of runs that went on together only the sum is known.
+            let most = if run["network"]["shared"] == true { "≤ " } else { "" };
+            let network = |name| format!("{most}{}", fields::bytes(&run["network"], name));
             let mut table = Table::new(&[
                 "RUN",
                 "STATE",
@@ -56,6 +59,9 @@ pub(super) async fn usage(context: &Context, arguments: UsageArguments) -> Resul
                 "PEAK MEMORY",
                 "READ",
                 "WRITTEN",
+                "NET OUT",
+                "NET IN",
+                "PIDS",
                 "STDOUT",
                 "STDERR",
             ]);
@@ -67,6 +73,9 @@ pub(super) async fn usage(context: &Context, arguments: UsageArguments) -> Resul
                 fields::bytes(run, "peak_memory_bytes"),
                 fields::bytes(run, "io_read_bytes"),
                 fields::bytes(run, "io_write_bytes"),
+                network("sent_bytes"),
+                network("received_bytes"),
+                fields::text(run, "peak_pids"),
                 fields::bytes(run, "stdout_bytes"),
                 fields::bytes(run, "stderr_bytes"),
             ]);

@@ -33,7 +33,7 @@ fn table(answer: &Value) -> String {
         format!("{} of {}", fields::text(part, "used"), fields::text(part, "limit"))
     };
     let mut table =
-        Table::new(&["NAME", "PARENT", "STATE", "IMAGE", "CPUS", "MEMORY", "TTL", "IDLE", "RUNS"]);
+        Table::new(&["NAME", "PARENT", "STATE", "IMAGE", "CPUS", "MEMORY", "TTL", "IDLE", "RUNNING"]);
     for child in fields::list(answer, "children") {
         table.row([
             fields::text(child, "name"),

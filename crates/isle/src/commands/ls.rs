@@ -16,7 +16,7 @@ pub(super) async fn ls(context: &Context) -> Result<ExitCode> {
 /// The `sandboxes` of an answer.
 pub(super) fn sandbox_table(answer: &Value) -> String {
     let mut table =
-        Table::new(&["NAME", "STATE", "TIER", "IMAGE", "RUNS", "CREATED", "LAST USED", "EXPIRES"]);
+        Table::new(&["NAME", "STATE", "TIER", "IMAGE", "RUNNING", "CREATED", "LAST USED", "EXPIRES"]);
     for sandbox in fields::list(answer, "sandboxes") {
         let [name, state, tier, image, runs, created, used] =
             ["name", "state", "tier", "image", "running_runs", "created_at", "last_used_at"]

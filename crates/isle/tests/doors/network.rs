@@ -15,7 +15,8 @@ use crate::harness::{TestDaemon, finish, processes_with, until};
 use crate::mcp::Client;
 use crate::metrics::value;
 
-const NAMES: &str = "[network_hosts]\n\"web.test\" = \"127.0.0.1\"\n\"other.test\" = \"127.0.0.1\"\n";
+pub(crate) const NAMES: &str =
+    "[network_hosts]\n\"web.test\" = \"127.0.0.1\"\n\"other.test\" = \"127.0.0.1\"\n";
 
 /// A server on loopback that answers each connection in a thread of its own.
 pub(crate) struct Server {
@@ -71,7 +72,7 @@ fn start() -> TestDaemon {
     TestDaemon::start_configured(NAMES, &[])
 }
 
-fn allow(daemon: &TestDaemon, sandbox: &str, hosts: &[String]) -> Value {
+pub(crate) fn allow(daemon: &TestDaemon, sandbox: &str, hosts: &[String]) -> Value {
     daemon.post(&format!("/v1/sandboxes/{sandbox}/grants"), json!({ "hosts": hosts }))
 }
 

@@ -1,10 +1,11 @@
-//! What single runs took of the machine: CPU time, memory, and bytes from and to disks.
+//! What single runs took of the machine: CPU time, memory, bytes from and to disks, processes, and network.
 
 use serde_json::{Value, json};
 
 use crate::contexts::{both_tiers, code};
-use crate::harness::TestDaemon;
+use crate::harness::{TestDaemon, until};
 use crate::mcp::Client;
+use crate::network::{NAMES, Server, allow};
 
 const MEBIBYTE: u64 = 1 << 20;
 /// A shell that says how much it and its children wrote to disks, by the kernel's count; nothing where the
@@ -94,12 +95,101 @@ fn what_a_run_took_is_told_at_every_door() {
     assert_eq!(answer["structuredContent"]["run"], usage, "{answer}");
     drop(client);
     let shown = daemon.succeeds(&["usage", "--run", id]);
-    assert!(shown.contains("READ") && shown.contains("WRITTEN"), "{shown}");
+    for column in ["READ", "WRITTEN", "NET OUT", "NET IN", "PIDS"] {
+        assert!(shown.contains(column), "{column}: {shown}");
+    }
     let history: Value = serde_json::from_str(&daemon.succeeds(&["history", "--json"])).unwrap();
     let recorded = &history["runs"][0];
-    for name in ["cpu_ms", "peak_memory_bytes", "io_read_bytes", "io_write_bytes"] {
+    let nothing =
+        json!({ "sent_bytes": 0, "received_bytes": 0, "connections": 0, "denied": 0, "shared": false });
+    assert_eq!(usage["network"], nothing, "{usage}");
+    for name in ["cpu_ms", "peak_memory_bytes", "io_read_bytes", "io_write_bytes", "network", "peak_pids"] {
         assert_eq!(recorded[name], usage[name], "{name}: {recorded}");
     }
     let stats = daemon.get("/v1/stats").to_string();
     assert!(stats.contains("isle_run_io_bytes_total"), "{stats}");
+}
+
+/// A program that says a word to a server and hears it back; then it waits for a file, with the connection
+/// open, if it is told one.
+fn speaks(port: u16, word: &str, until: Option<&str>) -> Value {
+    let waits = until.map_or_else(String::new, |file| format!("until [ -e {file} ]; do sleep 0.02; done"));
+    let script =
+        format!("exec 3<>/dev/tcp/web.test/{port}; echo {word} >&3; read -r line <&3; echo $line; {waits}");
+    json!({ "argv": ["bash", "-c", script] })
+}
+
+#[test]
+fn what_a_run_moves_through_the_gate_is_told_of_that_run() {
+    let (daemon, echo) = (TestDaemon::start_configured(NAMES, &[]), Server::echo());
+    let port = echo.port;
+    allow(&daemon, "box", &[format!("web.test:{port}/tcp"), format!("127.0.0.1:{port}")]);
+    let network = |run: &Value| of_run(&daemon, run)["network"].clone();
+    let moved = |sent: u64, connections: u64, denied: u64, shared: bool| {
+        json!({ "sent_bytes": sent, "received_bytes": sent, "connections": connections, "denied": denied,
+            "shared": shared })
+    };
+    let one = daemon.exec("box", speaks(port, "hello", None));
+    assert_eq!((&one["stdout"], network(&one)), (&json!("hello\n"), moved(6, 1, 0, false)), "{one}");
+    // The next has moved nothing, and one that was denied says so.
+    let idle = daemon.exec("box", json!({ "command": "true" }));
+    assert_eq!(network(&idle), moved(0, 0, 0, false));
+    let denied = daemon.exec("box", json!({ "command": "getent hosts nobody.test" }));
+    let told = network(&denied);
+    assert!(told["denied"].as_u64().unwrap() > 0 && told["connections"] == 0, "{told}");
+    assert!(denied["violations"].to_string().contains("nobody.test"), "{denied}");
+
+    // A connection that is open when the run is ended counts with what it moved.
+    let mut open = speaks(port, "a-longer-word", Some("never"));
+    open["wait"] = json!("0s");
+    let open = daemon.exec("box", open);
+    let id = open["run_id"].as_str().unwrap();
+    until("it was answered", || {
+        daemon.get(&format!("/v1/runs/{id}/logs"))["stdout"]["text"] == "a-longer-word\n"
+    });
+    daemon.post(&format!("/v1/runs/{id}/kill"), json!({}));
+    until("it has ended", || of_run(&daemon, &open)["state"] == "killed");
+    assert_eq!(network(&open), moved(14, 1, 0, false));
+
+    // Two at the same time: nobody can tell them apart, and nobody pretends to.
+    let mut first = speaks(port, "first", Some("go"));
+    first["wait"] = json!("0s");
+    let first = daemon.exec("box", first);
+    let second = daemon.exec("box", speaks(port, "second", None));
+    assert_eq!(network(&second)["shared"], true, "{second}");
+    daemon.shell("box", "touch go");
+    until("the first has ended", || of_run(&daemon, &first)["state"] == "completed");
+    assert_eq!(network(&first), moved(6 + 7, 2, 0, true));
+    let id = first["run_id"].as_str().unwrap();
+    assert!(daemon.succeeds(&["usage", "--run", id]).contains("≤ 13 B"), "{}", of_run(&daemon, &first));
+
+    // What a sandbox moved stays counted when its grants are gone.
+    let of_sandbox = || daemon.get("/v1/usage?sandbox=box")["sandboxes"][0].clone();
+    let before = of_sandbox();
+    assert_eq!(before["network_sent_bytes"], 6 + 14 + 6 + 7, "{before}");
+    assert_eq!(before["network_connections"], 4, "{before}");
+    daemon.succeeds(&["revoke", "box", &format!("web.test:{port}/tcp")]);
+    assert_eq!(of_sandbox()["network_sent_bytes"], before["network_sent_bytes"]);
+}
+
+#[test]
+fn the_most_processes_and_threads_of_a_run_are_told_of_that_run() {
+    let daemon = TestDaemon::start();
+    for sandbox in both_tiers(&daemon) {
+        let peak = |run: &Value| of_run(&daemon, run)["peak_pids"].as_u64().unwrap();
+        daemon.exec(sandbox, json!({ "command": "sleep 600", "wait": "0s" }));
+        let single = daemon.exec(sandbox, json!({ "argv": ["sleep", "0.3"] }));
+        assert_eq!(peak(&single), 1, "{sandbox}: others are not its own");
+        let many = "for i in 1 2 3 4 5 6 7 8 9; do sleep 1 & done; wait";
+        let many = daemon.exec(sandbox, json!({ "command": many }));
+        assert_eq!(peak(&many), 10, "{sandbox}");
+        let body = json!({ "commands": [{ "command": "true" },
+            { "command": "for i in 1 2 3 4; do sleep 1 & done; wait" }] });
+        let several = daemon.post(&format!("/v1/sandboxes/{sandbox}/commands"), body);
+        assert_eq!(peak(&several), 5, "{sandbox}: {several}");
+        let call = json!({ "code": "for i in 1 2 3; do sleep 1 & done; wait", "language": "shell",
+            "context": "sh" });
+        // The interpreter is one of them.
+        assert_eq!(peak(&code(&daemon, sandbox, call)), 4, "{sandbox}");
+    }
 }
