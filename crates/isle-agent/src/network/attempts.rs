@@ -19,6 +19,9 @@ use super::{connect, first};
 use crate::place;
 use crate::serve::Shared;
 
+/// Programs that wait for an answer.
+const MOST: usize = 256;
+
 /// Where a program wants to connect to, and nothing listens.
 struct Target {
     /// A name that was looked up, or an address as text.
@@ -42,14 +45,18 @@ pub(crate) fn attempt(agent: &Shared, listener: &Rc<AsyncFd<Listener>>, notifica
     if libc::c_long::from(notification.number) != libc::SYS_connect || place::private().is_some() {
         return false;
     }
+    // Each that waits is a descriptor; more find what the kernel says, which is that there is no route.
+    let target = target(agent, &notification).filter(|_| agent.network.attempting.get() < MOST);
     // Whoever was killed meanwhile waits for no answer.
-    let Some(target) = target(agent, &notification) else {
+    let Some(target) = target else {
         listener.get_ref().proceed(notification).ok();
         return true;
     };
     let (agent, listener) = (agent.clone(), Rc::clone(listener));
+    agent.network.attempting.update(|count| count + 1);
     tokio::task::spawn_local(async move {
         let fate = decide(&agent, listener.get_ref(), &notification, target).await;
+        agent.network.attempting.update(|count| count - 1);
         match fate {
             Fate::Proceed => listener.get_ref().proceed(notification).ok(),
             Fate::Connected => listener.get_ref().accept(notification).ok(),

@@ -50,6 +50,8 @@ pub(crate) struct Network {
     left: Notify,
     /// A gate is served.
     came: Notify,
+    /// Programs that wait to be told whether they may connect.
+    attempting: Cell<usize>,
 }
 
 #[derive(Default)]
@@ -250,11 +252,8 @@ impl Serving {
         self.last_question.get()
     }
 
-    /// Asks the host about a connection before it is made; `None` when too many wait, or nobody hears.
+    /// Asks the host about a connection before it is made; `None` when nobody hears.
     async fn ask_connection(&self, host: &str, port: u16, datagram: bool) -> Option<oneshot::Receiver<bool>> {
-        if self.attempts.borrow().len() >= MOST_QUESTIONS {
-            return None;
-        }
         let question = self.next_question();
         let (answer, answered) = oneshot::channel();
         self.attempts.borrow_mut().insert(question, answer);
