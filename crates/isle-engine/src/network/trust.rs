@@ -143,8 +143,9 @@ impl Inner {
             Tier::Process => {
                 // Nobody there asks for names, which would open it.
                 self.open_granted_gate(sandbox).await;
-                let reaches = |gate: &Arc<Gate>| !gate.is_empty() || !self.peer_ports(sandbox).is_empty();
-                let proxied = sandbox.network.gate().is_some_and(reaches);
+                let proxied = sandbox.network.gate().is_some_and(|gate| {
+                    !gate.is_empty() || !self.peer_ports(sandbox).is_empty() || self.asks_by_proxy(sandbox)
+                });
                 if proxied { proxy_variables() } else { Vec::new() }
             }
         };
