@@ -41,8 +41,8 @@ impl Peering {
     /// Whether a port of a sandbox may be connected to, or a denial; `None` for hosts that are no sandbox.
     pub(super) fn may_connect(&self, gate: &Gate, host: &str, port: u16) -> Option<Result<(), Denial>> {
         let name = named(host)?;
-        let found = self.find(&name).filter(|(_, _, ports)| ports.contains(&port));
-        Some(found.map(drop).ok_or_else(|| gate.deny_peer(format!("{name}:{port}"))))
+        let found = self.find_on(&name, port).map(drop);
+        Some(found.map_err(|why| gate.deny_peer(format!("{name}:{port}"), why)))
     }
 
     /// Carries a connection to another sandbox; `None` for hosts that are no sandbox.
@@ -56,8 +56,7 @@ impl Peering {
         let name = named(host)?;
         let began = Instant::now();
         let target = format!("{name}:{port}");
-        let on_port = |found: Found| if found.2.contains(&port) { Ok(found) } else { Err(None) };
-        let (engine, peer, _) = match self.find(&name).and_then(on_port) {
+        let (engine, peer) = match self.find_on(&name, port) {
             Ok(found) => found,
             Err(why) => {
                 let outcome = Outcome::Denied(gate.deny_peer(target, why));
@@ -96,6 +95,12 @@ impl Peering {
         Some(outcome)
     }
 
+    /// A sandbox of the family by its name, if that port of it may be reached.
+    fn find_on(&self, name: &str, port: u16) -> Result<(Arc<Inner>, Arc<Sandbox>), Option<&'static str>> {
+        let (engine, peer, ports) = self.find(name)?;
+        if ports.contains(&port) { Ok((engine, peer)) } else { Err(None) }
+    }
+
     /// A sandbox of the family by its name, and the ports that may be reached; or why it is not, where that
     /// is not a matter of policy.
     fn find(&self, name: &str) -> Result<Found, Option<&'static str>> {
@@ -111,7 +116,7 @@ impl Peering {
     }
 }
 
-/// Another sandbox, and the ports of it that may be reached.
+/// Another sandbox, whose engine it is, and the ports of it that may be reached.
 type Found = (Arc<Inner>, Arc<Sandbox>, Vec<u16>);
 
 /// Whether a host is the name of a sandbox.
