@@ -32,6 +32,11 @@ const BUNDLES: &[&str] = &[
 ];
 /// Made where there is none.
 const USUAL_BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
+/// Whether a file is one in which a system keeps all authorities it knows: a sandbox has the same there.
+pub(super) fn is_bundle(path: &str) -> bool {
+    BUNDLES.contains(&path)
+}
+
 /// None is longer.
 const LONGEST_STORE: u64 = 8 * 1024 * 1024;
 /// Where OpenSSL looks for an authority by its name. The first is made where it is missing.
