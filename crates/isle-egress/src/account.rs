@@ -44,6 +44,8 @@ pub(crate) struct Tally {
     received: AtomicU64,
     dials: AtomicU64,
     dial_micros: AtomicU64,
+    /// Bytes of both ways together, those that are about to go included, where they are bounded.
+    spent: AtomicU64,
     /// Of all gates.
     totals: Arc<Totals>,
     total_bytes: Option<u64>,
@@ -68,6 +70,7 @@ impl Tally {
             received: AtomicU64::new(0),
             dials: AtomicU64::new(0),
             dial_micros: AtomicU64::new(0),
+            spent: AtomicU64::new(0),
             totals,
             total_bytes,
             pace: bytes_per_second.map(Pace::new),
@@ -96,21 +99,40 @@ impl Tally {
         self.totals.ended(fate);
     }
 
-    /// Counts bytes before they go; `false` when the grant has not so many left.
-    pub(crate) fn spend(&self, direction: Direction, bytes: u64) -> bool {
+    /// Counts bytes before they go: as many of them as the grant has left, whoever else takes some. The
+    /// others may not go.
+    pub(crate) fn claim(&self, direction: Direction, bytes: usize) -> usize {
+        let claimed = self.reserve(bytes);
+        self.count_moved(direction, claimed);
+        claimed
+    }
+
+    /// Sets bytes apart that are about to go, as many as the grant has left.
+    pub(crate) fn reserve(&self, bytes: usize) -> usize {
+        let Some(total) = self.total_bytes else { return bytes };
+        let most = |spent: u64| total.saturating_sub(spent).min(bytes as u64);
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        let before = self.spent.fetch_update(set, fetch, |spent| Some(spent + most(spent)));
+        // It always gives a new value, so this is never the other one.
+        let (Ok(before) | Err(before)) = before;
+        usize::try_from(most(before)).unwrap_or(bytes)
+    }
+
+    /// Gives back bytes that were set apart and did not go.
+    pub(crate) fn release(&self, bytes: usize) {
+        if self.total_bytes.is_some() {
+            self.spent.fetch_sub(bytes as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts bytes that were set apart and went.
+    pub(crate) fn count_moved(&self, direction: Direction, bytes: usize) {
         let counter = match direction {
             Direction::Sent => &self.sent,
             Direction::Received => &self.received,
         };
-        counter.fetch_add(bytes, Ordering::Relaxed);
-        self.totals.moved(direction, bytes);
-        let count = self.count();
-        self.total_bytes.is_none_or(|total| count.sent + count.received <= total)
-    }
-
-    /// Whether its bytes may come to an end.
-    pub(crate) fn has_total(&self) -> bool {
-        self.total_bytes.is_some()
+        counter.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.totals.moved(direction, bytes as u64);
     }
 
     pub(crate) fn count(&self) -> Count {
@@ -239,8 +261,13 @@ mod tests {
     #[test]
     fn bytes_are_spent_until_there_are_none_left() {
         let tally = Tally::new(Some(10), None, Arc::default());
-        assert!(tally.spend(Direction::Sent, 6));
-        assert!(tally.spend(Direction::Received, 4));
-        assert!(!tally.spend(Direction::Sent, 1));
+        assert_eq!(tally.claim(Direction::Sent, 6), 6);
+        assert_eq!(tally.reserve(3), 3);
+        assert_eq!(tally.claim(Direction::Received, 4), 1);
+        assert_eq!(tally.claim(Direction::Sent, 1), 0);
+        tally.release(3);
+        assert_eq!(tally.claim(Direction::Received, 4), 3);
+        assert_eq!((tally.count().sent, tally.count().received), (6, 4));
+        assert_eq!(Tally::new(None, None, Arc::default()).claim(Direction::Sent, usize::MAX), usize::MAX);
     }
 }

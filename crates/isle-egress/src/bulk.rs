@@ -245,8 +245,10 @@ fn step(
             }
         } else if way.over {
             return Ok(Next::Nothing);
+        } else if way.exhausted {
+            return Err(Stopped::Exhausted);
         } else {
-            match pipe.fill(from, way, tally) {
+            match pipe.fill(from, way) {
                 // A byte out of band may be before the end.
                 Ok(0) if !has_ended(from) => return Ok(Next::Odd),
                 Ok(0) => {
@@ -259,8 +261,8 @@ fn step(
                 }
                 Ok(count) if way.may_go() => {
                     way.went(count);
-                    way.spend(tally, count)?;
-                    pipe.held = count;
+                    // What is in the pipe behind that goes nowhere.
+                    pipe.held = way.claim(tally, count);
                 }
                 // Thrown away.
                 Ok(_) | Err(Errno::INTR) => {}
@@ -316,15 +318,13 @@ impl Pipe {
     }
 
     /// Takes a portion from a socket, or throws it away where nothing may go.
-    fn fill(&self, from: BorrowedFd<'_>, way: &Way, tally: &Tally) -> rustix::io::Result<usize> {
+    fn fill(&self, from: BorrowedFd<'_>, way: &Way) -> rustix::io::Result<usize> {
         if !way.may_go() {
             return rustix::net::recv(from, &mut [0; 4096], RecvFlags::DONTWAIT).map(|(count, _)| count);
         }
-        // The last portion of a grant does not go: it is to be no larger than elsewhere.
-        let most = if tally.has_total() { PORTION } else { PIPE };
         let most = match way.count {
-            Count::Left(left) => most.min(usize::try_from(left).unwrap_or(usize::MAX)),
-            Count::Anything | Count::Chunk(_) => most,
+            Count::Left(left) => PIPE.min(usize::try_from(left).unwrap_or(usize::MAX)),
+            Count::Anything | Count::Chunk(_) => PIPE,
         };
         splice(from, self.writer.as_fd(), most)
     }

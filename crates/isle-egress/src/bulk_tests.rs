@@ -127,10 +127,7 @@ async fn bulk_data_ends_with_the_bytes_of_its_grant() {
             heard += count as u64;
         }
         assert_eq!(reason(&served.await.unwrap()), Some(Reason::Exhausted));
-        let count = gate.grants().into_iter().find(|(id, ..)| *id == 2).map(|(_, _, count, _)| count);
         assert!(heard <= total, "{heard}");
-        // What was counted and did not go is one portion.
-        assert!(count.is_none_or(|count| count.sent + count.received <= total + 65_536), "{count:?}");
     }
 }
 

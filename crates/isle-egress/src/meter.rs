@@ -43,19 +43,22 @@ impl Meter {
         self.exhausted.notified().await;
     }
 
-    /// Counts bytes; gives how long to wait until more may go.
-    fn count(&self, direction: Direction, bytes: usize) -> io::Result<Option<Pin<Box<Sleep>>>> {
-        if !self.tally.spend(direction, bytes as u64) {
-            self.exhausted.notify_one();
-            return Err(io::Error::other("the bytes of the grant are used up"));
-        }
+    /// What is said when bytes may not go.
+    fn exhaust(&self) -> io::Error {
+        self.exhausted.notify_one();
+        io::Error::other("the bytes of the grant are used up")
+    }
+
+    /// Counts bytes that were set apart; gives how long to wait until more may go.
+    fn count(&self, direction: Direction, bytes: usize) -> Option<Pin<Box<Sleep>>> {
+        self.tally.count_moved(direction, bytes);
         let counter = match direction {
             Direction::Sent => &self.sent,
             Direction::Received => &self.received,
         };
         counter.fetch_add(bytes as u64, Ordering::Relaxed);
         let wait = self.tally.pace.as_ref().and_then(|pace| pace.after(bytes));
-        Ok(wait.map(|until| Box::pin(tokio::time::sleep_until(until))))
+        wait.map(|until| Box::pin(tokio::time::sleep_until(until)))
     }
 
     fn portion(&self) -> usize {
@@ -105,10 +108,12 @@ impl AsyncRead for Metered {
             buffer.put_slice(part.filled());
             part.filled().len()
         };
-        if count > 0 {
-            this.reading_waits = this.meter.count(Direction::Received, count)?;
-        }
-        Poll::Ready(Ok(()))
+        let passed = this.meter.tally.reserve(count);
+        this.reading_waits = (passed > 0).then(|| this.meter.count(Direction::Received, passed)).flatten();
+        buffer.set_filled(before + passed);
+        let used_up = (passed < count).then(|| this.meter.exhaust());
+        // What is left of the last bytes is no error yet.
+        Poll::Ready(used_up.filter(|_| passed == 0).map_or(Ok(()), Err))
     }
 }
 
@@ -121,9 +126,17 @@ impl AsyncWrite for Metered {
         let this = &mut *self;
         ready!(poll_wait(&mut this.writing_waits, context));
         let part = &bytes[..bytes.len().min(this.meter.portion())];
-        let count = ready!(Pin::new(&mut this.stream).poll_write(context, part))?;
-        this.writing_waits = this.meter.count(Direction::Sent, count)?;
-        Poll::Ready(Ok(count))
+        // Bytes are set apart for this call alone, and when there is room: others would miss them.
+        ready!(this.stream.poll_write_ready(context))?;
+        let reserved = this.meter.tally.reserve(part.len());
+        if reserved == 0 && !part.is_empty() {
+            return Poll::Ready(Err(this.meter.exhaust()));
+        }
+        let written = Pin::new(&mut this.stream).poll_write(context, &part[..reserved]);
+        let count = if let Poll::Ready(Ok(count)) = &written { *count } else { 0 };
+        this.meter.tally.release(reserved - count);
+        this.writing_waits = (count > 0).then(|| this.meter.count(Direction::Sent, count)).flatten();
+        written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -8,9 +8,13 @@ use crate::denial::{Denial, Reason};
 use crate::gate::Gate;
 
 impl Gate {
-    /// Denies another sandbox, by name or by name and port.
-    pub fn deny_peer(&self, target: String) -> Denial {
-        self.deny(Denial::new(target, Reason::NotPeer))
+    /// Denies another sandbox, by name or by name and port, perhaps for a reason of its own.
+    pub fn deny_peer(&self, target: String, why: Option<&str>) -> Denial {
+        let denial = Denial::new(target, Reason::NotPeer);
+        self.deny(match why {
+            Some(why) => denial.detail(why),
+            None => denial,
+        })
     }
 
     /// A connection to another sandbox has ended.

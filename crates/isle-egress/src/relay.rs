@@ -54,22 +54,24 @@ pub(crate) struct Way {
     pub(crate) moved: u64,
     /// Its end was heard and told.
     pub(crate) over: bool,
+    /// More was read than the grant has bytes for: what is in the buffer is the last that goes.
+    pub(crate) exhausted: bool,
     /// Large portions one after the other.
     large: u32,
 }
 
 impl Way {
     pub(crate) fn new(direction: Direction, count: Count, moved: u64) -> Self {
-        Self { direction, count, buffer: Vec::new(), start: 0, end: 0, moved, over: false, large: 0 }
+        let (over, exhausted) = (false, false);
+        Self { direction, count, buffer: Vec::new(), start: 0, end: 0, moved, over, exhausted, large: 0 }
     }
 
-    /// Counts bytes before they go.
-    pub(crate) fn spend(&mut self, tally: &Tally, count: usize) -> Result<(), Stopped> {
-        if !tally.spend(self.direction, count as u64) {
-            return Err(Stopped::Exhausted);
-        }
-        self.moved += count as u64;
-        Ok(())
+    /// Counts bytes before they go; gives how many of them may.
+    pub(crate) fn claim(&mut self, tally: &Tally, count: usize) -> usize {
+        let claimed = tally.claim(self.direction, count);
+        self.exhausted = claimed < count;
+        self.moved += claimed as u64;
+        claimed
     }
 }
 
@@ -97,15 +99,13 @@ pub(crate) async fn relay(
     moved: &mut Moved,
 ) -> Result<(), Stopped> {
     if !first.is_empty() {
-        spend(tally, Direction::Sent, first.len(), &mut moved.sent).await?;
-        outside.write_all(first).await?;
+        pass(first, &mut outside, tally, Direction::Sent, &mut moved.sent).await?;
     }
     let count = match follows {
         Follows::Counted(count) => count,
         Follows::IfAgreed => {
             let answer = beginning(&mut outside).await?;
-            spend(tally, Direction::Received, answer.len(), &mut moved.received).await?;
-            inside.write_all(&answer).await?;
+            pass(&answer, inside, tally, Direction::Received, &mut moved.received).await?;
             // Who does not agree has heard a request, and there is only one.
             if answer.starts_with(AGREED) { Count::Anything } else { Count::Left(0) }
         }
@@ -190,6 +190,9 @@ where
                 count => way.start += count,
             }
         }
+        if way.exhausted {
+            return Err(Stopped::Exhausted);
+        }
         if way.large >= MUCH && tally.pace.is_none() {
             way.large = 0;
             return Ok(Copied::Much);
@@ -205,9 +208,8 @@ where
             way.over = true;
             break;
         }
-        (way.start, way.end) = (0, count);
         way.large = if count >= PORTION / 2 { way.large + 1 } else { 0 };
-        way.spend(tally, count)?;
+        (way.start, way.end) = (0, way.claim(tally, count));
         if let Some(pace) = &tally.pace {
             pace.take(count).await;
         }
@@ -215,13 +217,19 @@ where
     Ok(Copied::All)
 }
 
-async fn spend(tally: &Tally, direction: Direction, count: usize, moved: &mut u64) -> Result<(), Stopped> {
-    if !tally.spend(direction, count as u64) {
-        return Err(Stopped::Exhausted);
-    }
-    *moved += count as u64;
+/// Passes on what was read by somebody else, as far as the grant has bytes for it.
+async fn pass(
+    bytes: &[u8],
+    to: &mut (impl AsyncWrite + Unpin),
+    tally: &Tally,
+    direction: Direction,
+    moved: &mut u64,
+) -> Result<(), Stopped> {
+    let claimed = tally.claim(direction, bytes.len());
+    *moved += claimed as u64;
     if let Some(pace) = &tally.pace {
-        pace.take(count).await;
+        pace.take(claimed).await;
     }
-    Ok(())
+    to.write_all(&bytes[..claimed]).await?;
+    if claimed < bytes.len() { Err(Stopped::Exhausted) } else { Ok(()) }
 }

@@ -135,7 +135,13 @@ impl Inner {
         let refuse = |what: &str, next: &str| Error::new(Code::InvalidArgument, what.to_owned()).next(next);
         let same = || {
             let sandbox = ask.sandbox.upgrade().filter(|one| one.state() == SandboxState::Running);
-            sandbox.ok_or_else(|| self.no_such_sandbox(&ask.address))
+            sandbox.ok_or_else(|| match ask.lifetime {
+                Lifetime::Named => self.no_such_sandbox(&ask.address),
+                Lifetime::OneShot => refuse(
+                    "the sandbox that asked was there for one command, which has ended",
+                    "choose the scope namespace, or run the command again with what it asked for granted",
+                ),
+            })
         };
         Ok(match scope {
             Scope::Once => {

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::peers::Peering;
 use super::{MOST_GRANTS, Source, StoredGrant, serve};
+use crate::backend::Tier;
 use crate::context::CallContext;
 use crate::engine::Inner;
 use crate::error::{Code, Error, Result};
@@ -71,11 +72,19 @@ impl Inner {
         })
     }
 
+    /// Whether questions of a sandbox are put to somebody and nothing but its proxy hears them: then it is
+    /// there before anything is granted. Programs elsewhere ask by looking names up, children not at all.
+    pub(super) fn asks_by_proxy(&self, sandbox: &Sandbox) -> bool {
+        let spec = &sandbox.spec;
+        self.config.network.ask.is_some() && spec.tier == Tier::Process && spec.child.is_none()
+    }
+
     /// Opens the gate of a sandbox that was granted something before anybody used it.
     pub(crate) async fn open_granted_gate(self: &Arc<Self>, sandbox: &Arc<Sandbox>) {
         let granted = !self.config.network.allow.is_empty()
             || !sandbox.network.stored().is_empty()
             || !self.peer_ports(sandbox).is_empty()
+            || self.asks_by_proxy(sandbox)
             || sandbox.profile.as_ref().is_some_and(|profile| !profile.allow.is_empty())
             || self.namespace_grants.has(&sandbox.namespace);
         if !granted {

@@ -7,12 +7,14 @@ use std::time::Instant;
 
 use isle_egress::{Denial, Fate, Gate, Inside, Name, Outcome, Target};
 
-use super::reach::Place;
+use super::reach::{Place, has_ports};
 use crate::engine::Inner;
 use crate::sandbox::{Sandbox, SandboxState};
 
 /// How the names of sandboxes end.
 const ENDING: &str = ".isle";
+/// Said of a sandbox of the family that nobody reaches.
+const NO_PORTS: &str = "it is of tier process, where nothing can listen";
 
 /// The name by which a family knows a sandbox.
 pub(crate) fn peer_name(sandbox: &Sandbox) -> String {
@@ -33,15 +35,14 @@ impl Peering {
     /// The ports of a sandbox by its name, or a denial; `None` for names that are no sandbox's.
     pub(super) fn look_up(&self, gate: &Gate, name: &str) -> Option<Result<Vec<u16>, Denial>> {
         let name = named(name)?;
-        let found = self.find(&name).map(|(_, _, ports)| ports).filter(|ports| !ports.is_empty());
-        Some(found.ok_or_else(|| gate.deny_peer(name)))
+        Some(self.find(&name).map(|(_, _, ports)| ports).map_err(|why| gate.deny_peer(name, why)))
     }
 
     /// Whether a port of a sandbox may be connected to, or a denial; `None` for hosts that are no sandbox.
     pub(super) fn may_connect(&self, gate: &Gate, host: &str, port: u16) -> Option<Result<(), Denial>> {
         let name = named(host)?;
-        let found = self.find(&name).filter(|(_, _, ports)| ports.contains(&port));
-        Some(found.map(drop).ok_or_else(|| gate.deny_peer(format!("{name}:{port}"))))
+        let found = self.find_on(&name, port).map(drop);
+        Some(found.map_err(|why| gate.deny_peer(format!("{name}:{port}"), why)))
     }
 
     /// Carries a connection to another sandbox; `None` for hosts that are no sandbox.
@@ -55,11 +56,13 @@ impl Peering {
         let name = named(host)?;
         let began = Instant::now();
         let target = format!("{name}:{port}");
-        let found = self.find(&name).filter(|(_, _, ports)| ports.contains(&port));
-        let Some((engine, peer, _)) = found else {
-            let outcome = Outcome::Denied(gate.deny_peer(target));
-            inside.turn_away(&outcome).await;
-            return Some(outcome);
+        let (engine, peer) = match self.find_on(&name, port) {
+            Ok(found) => found,
+            Err(why) => {
+                let outcome = Outcome::Denied(gate.deny_peer(target, why));
+                inside.turn_away(&outcome).await;
+                return Some(outcome);
+            }
         };
         let all = Arc::clone(&engine.forwards.peers);
         drop(engine);
@@ -92,18 +95,29 @@ impl Peering {
         Some(outcome)
     }
 
-    /// A sandbox of the family by its name, and the ports that may be reached.
-    fn find(&self, name: &str) -> Option<(Arc<Inner>, Arc<Sandbox>, Vec<u16>)> {
-        let (engine, sandbox) = (self.engine.upgrade()?, self.sandbox.upgrade()?);
+    /// A sandbox of the family by its name, if that port of it may be reached.
+    fn find_on(&self, name: &str, port: u16) -> Result<(Arc<Inner>, Arc<Sandbox>), Option<&'static str>> {
+        let (engine, peer, ports) = self.find(name)?;
+        if ports.contains(&port) { Ok((engine, peer)) } else { Err(None) }
+    }
+
+    /// A sandbox of the family by its name, and the ports that may be reached; or why it is not, where that
+    /// is not a matter of policy.
+    fn find(&self, name: &str) -> Result<Found, Option<&'static str>> {
+        let (engine, sandbox) = self.engine.upgrade().zip(self.sandbox.upgrade()).ok_or(None)?;
         let ports = engine.peer_ports(&sandbox);
-        let mut same = engine.peers(&sandbox).into_iter().filter(|peer| peer_name(peer) == name);
+        let mut same = engine.relatives(&sandbox).into_iter().filter(|peer| peer_name(peer) == name);
         // Names of sandboxes may differ by case alone, and names of hosts may not.
         match (same.next(), same.next()) {
-            (Some(peer), None) => Some((engine, peer, ports)),
-            _ => None,
+            (Some(peer), None) if has_ports(&peer).is_err() => Err(Some(NO_PORTS)),
+            (Some(peer), None) => Ok((engine, peer, ports)),
+            _ => Err(None),
         }
     }
 }
+
+/// Another sandbox, whose engine it is, and the ports of it that may be reached.
+type Found = (Arc<Inner>, Arc<Sandbox>, Vec<u16>);
 
 /// Whether a host is the name of a sandbox.
 pub(super) fn is_peer(host: &str) -> bool {
@@ -123,9 +137,16 @@ impl Inner {
         policy.map(|policy| policy.peer_ports.clone()).unwrap_or_default()
     }
 
-    /// The other sandboxes of a family that can be reached. A sandbox whose root was made anew has none:
-    /// it ends with the old one.
+    /// The other sandboxes of a family that can be reached.
     pub(crate) fn peers(&self, sandbox: &Sandbox) -> Vec<Arc<Sandbox>> {
+        let mut peers = self.relatives(sandbox);
+        peers.retain(|one| has_ports(one).is_ok());
+        peers
+    }
+
+    /// The other sandboxes of a family where these may reach each other. A sandbox whose root was made anew
+    /// has none: it ends with the old one.
+    fn relatives(&self, sandbox: &Sandbox) -> Vec<Arc<Sandbox>> {
         if self.peer_ports(sandbox).is_empty() {
             return Vec::new();
         }

@@ -32,6 +32,11 @@ const BUNDLES: &[&str] = &[
 ];
 /// Made where there is none.
 const USUAL_BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
+/// Whether a file is one in which a system keeps all authorities it knows: a sandbox has the same there.
+pub(super) fn is_bundle(path: &str) -> bool {
+    BUNDLES.contains(&path)
+}
+
 /// None is longer.
 const LONGEST_STORE: u64 = 8 * 1024 * 1024;
 /// Where OpenSSL looks for an authority by its name. The first is made where it is missing.
@@ -143,8 +148,9 @@ impl Inner {
             Tier::Process => {
                 // Nobody there asks for names, which would open it.
                 self.open_granted_gate(sandbox).await;
-                let reaches = |gate: &Arc<Gate>| !gate.is_empty() || !self.peer_ports(sandbox).is_empty();
-                let proxied = sandbox.network.gate().is_some_and(reaches);
+                let proxied = sandbox.network.gate().is_some_and(|gate| {
+                    !gate.is_empty() || !self.peer_ports(sandbox).is_empty() || self.asks_by_proxy(sandbox)
+                });
                 if proxied { proxy_variables() } else { Vec::new() }
             }
         };

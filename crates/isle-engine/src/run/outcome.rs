@@ -99,7 +99,7 @@ fn ended_finish(run: &Run, ended: &Ended, window: &Window, happenings: Happening
     }
     if ended.leftovers > 0 && state == RunState::Completed {
         notes.push(format!(
-            "{} it left behind ended with it; to keep one going, run it in the foreground with wait \"0s\"",
+            "{} it left behind ended with it; to keep one going, start it as a job, or in the foreground with wait \"0s\"",
             if ended.leftovers == 1 { "a process".into() } else { format!("{} processes", ended.leftovers) }
         ));
     }

@@ -109,6 +109,12 @@ fn log(answer: &Value) -> String {
             port["received_bytes"]
         ));
     }
+    let peers: Vec<String> =
+        fields::list(answer, "peers").iter().filter_map(Value::as_str).map(escaped).collect();
+    if !peers.is_empty() {
+        let ports: Vec<String> = fields::list(answer, "peer_ports").iter().map(Value::to_string).collect();
+        total.push_str(&format!("reaches {} on port {}\n", peers.join(", "), ports.join(", ")));
+    }
     if let Some(proxied) = answer.get("proxied") {
         total.push_str(&format!(
             "ports through the HTTP door: {} connections, {} open, {} refused, {} bytes sent, {} received\n",

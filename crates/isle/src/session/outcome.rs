@@ -34,7 +34,7 @@ fn outcome(result: &RunResult) -> (u8, Option<String>) {
     let by_signal = result.signal.map(|signal| u8::try_from(128 + (signal & 0x7f)).unwrap_or(255));
     let note = |default: &str| Some(result.note.clone().unwrap_or_else(|| default.to_owned()));
     match result.state {
-        RunState::Completed => (own.unwrap_or(0), None),
+        RunState::Completed => (own.unwrap_or(0), result.note.clone()),
         RunState::Failed => (own.or(by_signal).unwrap_or(125), result.note.clone()),
         RunState::TimedOut => (124, note("the time limit was reached; everything it started was ended")),
         RunState::OomKilled => (137, note("the memory limit was reached; try a larger --memory")),

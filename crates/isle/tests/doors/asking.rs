@@ -190,6 +190,17 @@ fn a_run_waits_for_whoever_can_be_asked_and_for_nobody_else() {
     );
     watch.kill().unwrap();
     watch.wait().unwrap();
+
+    // It has ended without an answer: there is nobody left to grant it to, but all of the namespace.
+    daemon.post("/v1/runs", json!({ "command": look_up("gone.test") }));
+    let path = format!("/v1/network/requests/{}/approve", id(&request_of(&daemon, "gone.test")));
+    for body in [json!({}), json!({ "scope": "once" })] {
+        let error = daemon.refused("POST", &path, Some(&body));
+        assert_eq!(error["code"], "INVALID_ARGUMENT", "{error}");
+        assert!(error["next_steps"].to_string().contains("the scope namespace"), "{error}");
+    }
+    daemon.post(&path, json!({ "scope": "namespace" }));
+    assert_eq!(daemon.post("/v1/runs", json!({ "command": look_up("gone.test") }))["stdout"], "found\n");
 }
 
 #[test]

@@ -164,6 +164,23 @@ fn names_that_look_like_secrets_are_told_or_refused_as_configured() {
     assert!(run["note"].as_str().is_some_and(|note| note.contains("MY_TOKEN")), "{run}");
     let run = daemon.exec("box", json!({"command": "true", "env": {"MAX_TOKENS": "x"}}));
     assert!(run.get("note").is_none(), "{run}");
+    // A person at the command line is told as well, beside what the command prints.
+    for start in [&["exec", "box"][..], &["run"]] {
+        for (variable, told) in [
+            ("MAX_TOKENS", ""),
+            (
+                "MY_TOKEN",
+                "isle: MY_TOKEN looks like a secret: everything in the sandbox can read the environment\n",
+            ),
+        ] {
+            let variable = format!("{variable}=x");
+            let rest = ["--env", &variable, "--", "echo", "done"];
+            let output = finish(&mut daemon.isle(&[start, &rest].concat()));
+            let said = [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap());
+            assert_eq!(said, ["done\n", told], "{start:?} {variable}");
+            assert_eq!(output.status.code(), Some(0));
+        }
+    }
     drop(daemon);
 
     let daemon = TestDaemon::start_with(&[("ISLE_SECRET_NAMES", "refuse")]);

@@ -50,6 +50,8 @@ fn sandboxes_of_one_family_reach_each_other_by_name_where_policy_says_so() {
     let net = net();
     assert_eq!(net["peers"], json!(["work-one.isle", "helper_1.isle", "grandchild.isle"]), "{net}");
     assert_eq!(net["peer_ports"], json!([8000]), "{net}");
+    let told = daemon.succeeds(&["net", "sibling"]);
+    assert!(told.contains("reaches work-one.isle, helper_1.isle, grandchild.isle on port 8000\n"), "{told}");
     // A port the policy does not name, a name nobody has, where nobody listens.
     assert_eq!(fetch(&daemon, "work-one", "helper_1.isle:8001")["exit_code"], 7);
     let run = fetch(&daemon, "work-one", "nobody.isle:8000");

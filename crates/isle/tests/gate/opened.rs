@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::harness::{TestDaemon, finish, until};
-use crate::servers::{Serving, allow, has, hex, plain_python, python};
+use crate::servers::{NAMES, Serving, allow, has, hex, plain_python, python};
 use crate::words::{EVIL, client_hello, requests};
 
 /// An authority, and certificates: a good one, one of another authority, one for another name.
@@ -74,25 +74,22 @@ for name, text in json.loads(sys.argv[3]).items():
 print(json.dumps(answers))"#;
 
 /// A server with one of the certificates, and the daemon that believes the good authority.
-struct World {
+pub(crate) struct World {
     directory: tempfile::TempDir,
     _server: Serving,
-    port: u16,
-    daemon: TestDaemon,
+    pub(crate) port: u16,
+    pub(crate) daemon: TestDaemon,
 }
 
 impl World {
-    fn new(certificate: &str) -> Self {
+    pub(crate) fn new(certificate: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let made = finish(Command::new("sh").args(["-c", MAKE]).current_dir(directory.path()));
         assert!(made.status.success(), "{made:?}");
         let script = LENIENT.replace("CERTIFICATE", &format!("'{certificate}'"));
         let (server, port) = Serving::python(directory.path(), &script);
         let daemon = TestDaemon::start_configured(
-            &format!(
-                "network_ca_files = [{:?}]\n[network_hosts]\n\"web.test\" = \"127.0.0.1\"\n",
-                directory.path().join("good.pem")
-            ),
+            &format!("network_ca_files = [{:?}]\n{NAMES}", directory.path().join("good.pem")),
             &[],
         );
         Self { directory, _server: server, port, daemon }
@@ -102,7 +99,7 @@ impl World {
         self.directory.path()
     }
 
-    fn heard(&self) -> Vec<String> {
+    pub(crate) fn heard(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.path().join("heard")).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::super::trust::is_bundle;
 use super::{GrantSet, without_user};
 use crate::error::{Code, Error, Result};
 
@@ -108,6 +109,10 @@ fn npm(settings: &Value) -> Result<Sources> {
             sources.urls.push(url.to_owned());
             sources.env.push((format!("npm_config_{name}"), without_user(url)));
         }
+    }
+    // npm believes authorities of its own unless it is told otherwise, and ignores a file that is not there.
+    if let Some(bundle) = settings.get("cafile").and_then(Value::as_str).filter(|file| is_bundle(file)) {
+        sources.env.push(("npm_config_cafile".to_owned(), bundle.to_owned()));
     }
     Ok(sources)
 }
@@ -254,6 +259,21 @@ mod tests {
         let sources = npm(&said).unwrap();
         assert_eq!(sources.urls, ["https://own.example/", "https://mirror.example/"]);
         assert_eq!(sources.env[0].0, "npm_config_@own:registry");
+        assert_eq!(sources.env.len(), 2);
+    }
+
+    #[test]
+    fn npm_believes_inside_whom_it_believes_on_the_host_where_that_is_whom_the_system_believes() {
+        for (file, told) in [
+            (json!("/etc/ssl/certs/ca-certificates.crt"), Some("/etc/ssl/certs/ca-certificates.crt")),
+            (json!("/home/somebody/house.pem"), None),
+            (Value::Null, None),
+        ] {
+            let said = json!({ "registry": "https://mirror.example/", "cafile": file });
+            let env = npm(&said).unwrap().env;
+            let found = env.iter().find(|(name, _)| name == "npm_config_cafile");
+            assert_eq!(found.map(|(_, value)| value.as_str()), told, "{file}");
+        }
     }
 
     #[test]

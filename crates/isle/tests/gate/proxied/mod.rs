@@ -2,10 +2,13 @@
 //! of its languages, and nothing else is reached by any call. Every attack is also made without a sandbox,
 //! where it has to succeed.
 
+mod asking;
 mod calls;
 mod ends;
 mod granting;
+mod peers;
 mod reach;
+mod secrets;
 mod sockets;
 mod spellings;
 
@@ -44,6 +47,9 @@ fn ground() -> Option<TestDaemon> {
 fn reaching(port: u16) -> [String; 2] {
     [format!("web.test:{port}"), format!("127.0.0.1:{port}")]
 }
+
+/// Flags with which curl asks the proxy in another language than it would.
+const LANGUAGES: [&str; 3] = ["", "--proxytunnel", "-x socks5h://127.0.0.1:3128"];
 
 fn stdout(daemon: &TestDaemon, command: &str) -> String {
     let run = daemon.exec("plain", json!({ "command": command, "timeout": "120s" }));
