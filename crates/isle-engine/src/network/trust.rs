@@ -32,11 +32,6 @@ const BUNDLES: &[&str] = &[
 ];
 /// Made where there is none.
 const USUAL_BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
-/// Whether a file is one in which a system keeps all authorities it knows: a sandbox has the same there.
-pub(super) fn is_bundle(path: &str) -> bool {
-    BUNDLES.contains(&path)
-}
-
 /// None is longer.
 const LONGEST_STORE: u64 = 8 * 1024 * 1024;
 /// Where OpenSSL looks for an authority by its name. The first is made where it is missing.
@@ -112,6 +107,11 @@ fn named(names: &[&str], value: &str) -> Variables {
 /// it before anything is sent, does without a package for SOCKS.
 const PROXIES: &[&str] =
     &["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
+
+/// Whether a file is one in which a system keeps all authorities it knows: a sandbox has the same there.
+pub(super) fn is_bundle(path: &str) -> bool {
+    BUNDLES.contains(&path)
+}
 
 /// What programs are told that reach what is granted through a proxy.
 fn proxy_variables() -> Variables {
