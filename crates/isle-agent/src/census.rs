@@ -38,12 +38,12 @@ pub(crate) async fn keep(agent: Shared) {
             agent.pause.off().await;
             continue;
         }
-        let effort = Effort::begin();
         // One that has ended meanwhile is nobody's concern.
         if agent.runs.living().iter().any(|run| due_by(run, Instant::now())) {
+            let effort = Effort::begin();
             look(&agent);
+            earliest = Instant::now() + effort.spent() * EFFORT;
         }
-        earliest = Instant::now() + effort.spent() * EFFORT;
     }
 }
 

@@ -1,8 +1,11 @@
 //! How long sandboxes live: TTL and idle time, extension, what counts as use, and what is told when the
 //! time is up.
 
+use std::net::TcpStream;
+
 use serde_json::{Value, json};
 
+use crate::contexts::has;
 use crate::harness::http::unix_raw;
 use crate::harness::{TestDaemon, processes_with, tiers, until};
 use crate::mcp::Client;
@@ -11,6 +14,20 @@ use crate::mcp::Client;
 const EAGER: (&str, &str) = ("ISLE_SWEEP_INTERVAL", "100ms");
 /// Never looks while a test lasts.
 const LAZY: (&str, &str) = ("ISLE_SWEEP_INTERVAL", "1h");
+
+/// Takes one caller after the other, in a thread, until each goes.
+const SERVER: &str = "
+import socket, threading
+server = socket.create_server(('127.0.0.1', 8000))
+def serve():
+    while True:
+        with server.accept()[0] as caller:
+            try:
+                caller.recv(1)
+            except OSError:
+                pass
+threading.Thread(target=serve, daemon=True).start()
+";
 
 fn create(daemon: &TestDaemon, settings: Value) -> Value {
     daemon.post("/v1/sandboxes", settings)
@@ -165,6 +182,25 @@ fn whatever_goes_on_in_a_sandbox_keeps_it_and_those_nobody_uses_end() {
     until("the job's sandbox ends when the job does", || !daemon.names().contains(&"job".to_owned()));
     assert_eq!(daemon.names(), ["default", "synced"], "the default sandbox is exempt");
     assert_eq!(daemon.get("/v1/health")["sweeper"]["expired"], 0);
+}
+
+#[test]
+fn an_open_connection_to_a_port_is_a_use_of_its_sandbox() {
+    let daemon = TestDaemon::start();
+    if !has(&daemon, "python3") {
+        return;
+    }
+    // In a context, so that no run goes on which would be a use by itself.
+    let call = json!({ "code": SERVER, "language": "python", "context": "server" });
+    daemon.post("/v1/sandboxes/box/code", call);
+    let shown = daemon.post("/v1/sandboxes/box/ports", json!({ "port": 8000, "host_port": 0 }));
+    let port = u16::try_from(shown["host_port"].as_u64().unwrap()).unwrap();
+    let is_used = || brief(&daemon, "box")["idle_expires_at"].is_null();
+    until("nobody uses it", || !is_used());
+    let caller = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    until("a connection is a use", is_used);
+    drop(caller);
+    until("it was", || !is_used());
 }
 
 #[test]
