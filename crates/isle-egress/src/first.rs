@@ -137,7 +137,8 @@ fn judge_tls(heard: &[u8], target: &Target) -> Result<bool, Denial> {
         Ok(Hello::Named(name)) if Host::Name(name.clone()) == target.host => Ok(true),
         Ok(Hello::Named(name)) => Err(Denial::of(target, Reason::WrongServerName).detail(name.to_string())),
         Ok(Hello::Unnamed) => Err(Denial::of(target, Reason::WrongServerName).detail("none")),
-        Err(error @ (HelloError::NotTls | HelloError::Malformed)) => {
+        Err(HelloError::NotTls) => Err(Denial::of(target, Reason::NotTls)),
+        Err(error @ HelloError::Malformed) => {
             Err(Denial::of(target, Reason::NotTls).detail(error.to_string()))
         }
     }

@@ -18,7 +18,10 @@ fn the_death_of_the_daemon_ends_every_connection_through_the_proxy_and_the_next_
     until("it has seen the end", || processes_with(&marker).is_empty());
     assert_eq!(echo.heard().len(), 20, "somebody got through");
     daemon.launch();
-    assert_eq!(ends(&daemon, "plain"), json!(["EAFNOSUPPORT", "EPERM"]));
+    // Who is quicker than the agent has a socket still, and nobody at its other end.
+    let after = ends(&daemon, "plain");
+    let quicker = after[0] == "ECONNRESET" || after[0] == "EPIPE";
+    assert!(quicker || after == json!(["EAFNOSUPPORT", "EPERM"]), "{after}");
     let script = format!("{TUNNEL}\nimport json, sys\ntunnel({port})\nprint(json.dumps(True))");
     assert_eq!(python(&daemon, "plain", &script, &[]), true);
 }
