@@ -31,24 +31,29 @@ fn kinds_of(daemon: &TestDaemon, run: &Value) -> Vec<String> {
     kinds(&told(daemon, &format!("run_id={run}"))).into_iter().map(str::to_owned).collect()
 }
 
+/// A run is answered before its end is told.
+fn until_told(daemon: &TestDaemon, run: &Value, expected: &[&str]) {
+    until(&format!("{expected:?} is told"), || kinds_of(daemon, run) == expected);
+}
+
 #[test]
 fn every_end_of_a_run_is_told_once_by_its_own_kind() {
     let daemon = TestDaemon::start_with(&[("ISLE_DENY_PATTERNS", "forbidden_word")]);
     let done = daemon.exec("box", json!({"command": "echo hello"}));
-    assert_eq!(kinds_of(&daemon, &done), ["run_started", "run_completed"]);
+    until_told(&daemon, &done, &["run_started", "run_completed"]);
     let failed = daemon.exec("box", json!({"command": "exit 3"}));
-    assert_eq!(kinds_of(&daemon, &failed), ["run_started", "run_failed"]);
+    until_told(&daemon, &failed, &["run_started", "run_failed"]);
     let event = told(&daemon, &format!("run_id={}&kind=run_failed", failed["run_id"].as_str().unwrap()));
     assert_eq!(event[0]["data"]["exit_code"], 3, "{event:?}");
     assert_eq!((&event[0]["sandbox"], &event[0]["namespace"]), (&json!("box"), &json!("default")));
     let late = daemon.exec("box", json!({"command": "sleep 60", "timeout": "100ms"}));
-    assert_eq!(kinds_of(&daemon, &late), ["run_started", "run_timed_out"]);
+    until_told(&daemon, &late, &["run_started", "run_timed_out"]);
     let big = json!({"command": "exec head -c 2M /dev/zero > big", "limits": {"file_size": "1M"}});
     let big = daemon.exec("box", big);
-    assert_eq!(kinds_of(&daemon, &big), ["run_started", "run_killed", "resource_exceeded"]);
+    until_told(&daemon, &big, &["run_started", "run_killed", "resource_exceeded"]);
     let going = daemon.exec("box", json!({"command": "sleep 60", "wait": "0s"}));
     daemon.post(&format!("/v1/runs/{}/kill", going["run_id"].as_str().unwrap()), json!({}));
-    until("the killing is told", || kinds_of(&daemon, &going) == ["run_started", "run_killed"]);
+    until_told(&daemon, &going, &["run_started", "run_killed"]);
     daemon.refused("POST", "/v1/sandboxes/box/exec", Some(&json!({"command": "forbidden_word"})));
     let denied = told(&daemon, "kind=run_denied");
     assert_eq!((denied.len(), &denied[0]["data"]["command"]), (1, &json!("forbidden_word")), "{denied:?}");
