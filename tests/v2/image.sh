@@ -36,6 +36,6 @@ mmdebstrap --quiet --variant=minbase --include="$packages" \
 mkdir "$work/image"
 cp "$work"/root/boot/vmlinuz-* "$work/image/vmlinuz"
 cp "$work"/root/boot/initrd.img-* "$work/image/initrd"
-mkfs.ext4 -q -L root -d "$work/root" "$work/image/root.img" 3G >&2
+mkfs.ext4 -q -L root -d "$work/root" "$work/image/root.img" 8G >&2
 mv "$work/image" "$image"
 echo "$image"

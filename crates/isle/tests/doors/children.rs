@@ -312,7 +312,7 @@ fn children_may_not_be_made_anew_and_get_no_network_or_port_of_their_own() {
     daemon.shell("child", "echo here > file");
     let error = daemon.refused("POST", "/v1/sandboxes/child/reset", Some(&json!({})));
     assert_eq!(error["code"], "PERMISSION_DENIED", "{error}");
-    let error = daemon.refused("POST", "/v1/sandboxes", Some(&json!({"sandbox": "child", "memory": "4G"})));
+    let error = daemon.refused("POST", "/v1/sandboxes", Some(&json!({"sandbox": "child", "memory": "300M"})));
     assert_eq!(error["code"], "ALREADY_EXISTS", "nor with other settings: {error}");
     for (path, body) in [("grants", json!({"hosts": ["example.com:443"]})), ("ports", json!({"port": 8000}))]
     {
