@@ -98,12 +98,14 @@ async fn decide(agent: &Shared, listener: &Listener, notification: &Notification
         (false, true) => Fate::Refused(libc::ECONNREFUSED),
         (false, false) => Fate::Refused(libc::ENETUNREACH),
         (true, named) => {
-            let address = serving.names.borrow_mut().serve(&target.host, &[target.port]);
+            let served = serving.names.borrow_mut().serve(&target.host, &[target.port]);
+            let whose = served.and_then(|address| serving.names.borrow().whose(address, target.port));
             drop(serving);
-            match address {
-                Some(_) if named => Fate::Proceed,
-                Some(address) => lead(socket, (address, target.port).into()).await,
-                None => Fate::Refused(libc::ECONNREFUSED),
+            match (served, whose) {
+                (Some(_), _) if named => Fate::Proceed,
+                (Some(address), Some((_, true))) => lead(socket, (address, target.port).into()).await,
+                // A program of the sandbox holds the port on every address.
+                _ => Fate::Refused(libc::ECONNREFUSED),
             }
         }
     }

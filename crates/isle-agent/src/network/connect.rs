@@ -3,7 +3,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use isle_linux::setup::seccomp::UNWATCHED_ADDRESS;
@@ -35,7 +35,6 @@ pub(super) async fn finish(socket: OwnedFd) -> io::Result<OwnedFd> {
 
 /// Connects a socket that does not block.
 pub(super) async fn connect(socket: OwnedFd, address: SocketAddr) -> io::Result<OwnedFd> {
-    use std::os::fd::AsFd;
     match begin(socket.as_fd(), address) {
         Ok(()) => Ok(socket),
         Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => finish(socket).await,

@@ -161,6 +161,13 @@ fn a_granted_address_is_reached_by_any_program() {
     assert_eq!(speak("10.77.0.6", four.port), all("OSError"));
     assert_eq!(other.heard().len(), 1);
 
+    // A program that has a port of its own on every address does not meet itself behind a granted one.
+    allow(&daemon, "box", &["10.77.0.5:4321".into()]);
+    let own = "import json, socket, sys\nport = int(sys.argv[1]); own = socket.create_server(('0.0.0.0', port))\n\
+               try: socket.create_connection(('10.77.0.5', port), 60); print(json.dumps('connected'))\n\
+               except OSError as error: print(json.dumps(type(error).__name__))";
+    assert_eq!(python(&daemon, "box", own, &["4321"]), "ConnectionRefusedError");
+
     // A range is reached where something is connected to.
     allow(&daemon, "box", &[format!("10.77.0.0/24:{}", four.port)]);
     assert_eq!(speak("10.77.0.6", four.port), all("other"));
