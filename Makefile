@@ -7,10 +7,10 @@ ISLE := $(TARGET)/debug/isle
 .PHONY: help
 help:
 	@echo "make test    everything: unit and end-to-end tests, MCP conformance, the HTTP schema, the docs"
-	@echo "make lint    formatting, clippy with warnings as errors, and what Isle is built from"
+	@echo "make lint    formatting, clippy with warnings as errors, dependencies, phrases, traceability"
 	@echo "make setup   what the tests need besides Rust: installs it as root, names it otherwise"
 	@echo "make fuzz    instrumented fuzzing of what reads strangers' bytes: TARGET=name SECONDS=number"
-	@echo "make containment   attack every tier and write the table of docs/containment.md"
+	@echo "make containment   attack every tier and write the table of docs/operate/containment.md"
 	@echo "make soak    everything at random while things go wrong; SEED=… MINUTES=…"
 	@echo "make test-v2 the end-to-end tests in an emulated machine with cgroup v2 (root, QEMU; many minutes)"
 	@echo "make bench   speed beside other sandboxes on this machine"
@@ -21,21 +21,12 @@ setup:
 
 .PHONY: test
 test: setup
-	tests/leaks.sh note $(TARGET)/leaks
-	$(MAKE) rust-tests
-	tests/faults/release.sh
-	tests/conformance/run.sh
-	tests/conformance/inspector.sh $(ISLE)
-	tests/schema/run.sh $(ISLE)
-	tests/docs/run.py $(ISLE)
-	tests/as-user.sh $(ISLE)
-	tests/leaks.sh check $(TARGET)/leaks
+	tests/all.sh $(TARGET)
 
-# Many tests wait more than they compute, so there are more of them than cores.
+# ISLE_NO_SKIP=1 make test: on a machine that has everything, a skipped test is a failed one.
 .PHONY: rust-tests
 rust-tests:
-	if cargo nextest --version >/dev/null 2>&1; then cargo nextest run --workspace -j $$(($$(nproc) * 3)); \
-	else cargo test --workspace; fi
+	tests/all.sh $(TARGET) rust leaks
 
 # Attacks plain processes, other sandboxes and every tier, as root and as an ordinary user.
 .PHONY: containment
@@ -57,7 +48,10 @@ test-v2:
 lint:
 	cargo fmt --check
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
+	tests/walls.sh
 	tests/deny.sh
+	tests/words.py
+	tests/traceability.py --check
 
 # One target or all of them, each for so long: make fuzz TARGET=wire SECONDS=600
 .PHONY: fuzz

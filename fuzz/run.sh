@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 
 wanted="${1:-all}"
 seconds="${2:-30}"
-all=(wire mux paths archives config bodies messages control names network)
+all=(wire mux paths archives config bodies messages control names network reflections port_headers)
 [ "$wanted" = all ] && targets=("${all[@]}") || targets=("$wanted")
 if [[ " ${all[*]} " != *" ${targets[0]} "* ]]; then
     echo "fuzz: there is no target $wanted; there are ${all[*]}" >&2

@@ -29,13 +29,17 @@ grep -q "^$user:" /etc/subgid || usermod --add-subgids 231072-296607 "$user"
 as_user() { # as_user COMMAND...
     runuser -u "$user" -- env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin \
         HOME="$(getent passwd "$user" | cut -d: -f6)" INSTA_UPDATE=no INSTA_WORKSPACE_ROOT="$repository" \
-        NEXTEST_PROFILE="${NEXTEST_PROFILE:-default}" \
+        NEXTEST_PROFILE="${NEXTEST_PROFILE:-default}" ISLE_NO_SKIP="${ISLE_NO_SKIP:-}" \
+        TMPDIR="${TMPDIR:-/tmp}" ISLE_TEST_RUN="${ISLE_TEST_RUN:-}" \
         ISLE_CONTAINMENT_TABLE="${ISLE_CONTAINMENT_TABLE:-}" "$@"
 }
 
 if ! as_user test -x "$isle" || ! as_user test -r "$repository/README.md"; then
-    echo "as-user: SKIPPED: an ordinary user cannot reach $repository or $isle;"
+    reason="an ordinary user cannot reach $repository or $isle"
+    echo "as-user: SKIPPED: $reason;"
     echo "  → clone to a place others can enter, such as /srv, to run this part too"
+    [ "${ISLE_NO_SKIP:-}" != 1 ] || exit 1
+    [ -z "${ISLE_TEST_RUN:-}" ] || printf '{"program": "as-user.sh", "test": "all end-to-end tests and the docs", "user": "ordinary user", "reason": "%s", "cause": "host", "partly": false}\n' "$reason" >>"$ISLE_TEST_RUN/skips.jsonl"
     exit 0
 fi
 cd "$repository"
@@ -54,7 +58,7 @@ with_nextest() {
     # Unit tests know no user, and how requests are read does not depend on one.
     as_user "$scratch/cargo-nextest" nextest run --cargo-metadata "$scratch/cargo.json" \
         --binaries-metadata "$scratch/binaries.json" --workspace-remap "$repository" \
-        --test-threads "$threads" --status-level slow --final-status-level slow \
+        --no-fail-fast --test-threads "$threads" --status-level slow --final-status-level slow \
         -E "package(isle) and kind(test) and ${only:+binary(/^$only/) and }not (binary(control_plane) - test(peers::))"
 }
 
@@ -70,7 +74,7 @@ for line in sys.stdin:
     while IFS= read -r program; do
         [[ "$(basename "$program")" == "$only"* ]] || continue
         echo "as $user: $(basename "$program")"
-        (cd "$repository/crates/isle" && as_user "$program" --quiet --test-threads "$threads" </dev/null)
+        (cd "$repository/crates/isle" && as_user CARGO_BIN_EXE_isle="$isle" "$program" --quiet --test-threads "$threads" </dev/null)
     done <"$scratch/programs"
 }
 

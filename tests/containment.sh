@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Runs the attacks everywhere, as root and as an ordinary user, and writes the table of
-# docs/containment.md. An ordinary user writes the columns of ordinary users only. Docker is attacked
+# docs/operate/containment.md. An ordinary user writes the columns of ordinary users only. Docker is attacked
 # where a daemon answers; where none does and dockerd is installed, root starts one for that time, with
 # a network and directories of its own.
 # Usage: containment.sh ISLE_PROGRAM
 set -euo pipefail
 isle="${1:?give the path of the isle program}"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-page=docs/containment.md
+page=docs/operate/containment.md
 
 scratch="$(mktemp -d)"
 finish() {

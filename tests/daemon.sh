@@ -15,6 +15,10 @@ export ISLE_WARM_DEFAULT=false
 finish() {
     "$isle" rm --all --wipe >/dev/null 2>&1 || true
     "$isle" stop >/dev/null 2>&1 || true
+    # What is named after the daemon's identity is looked for at the end of a whole run.
+    if [ -n "${ISLE_TEST_RUN:-}" ] && [ -e "$ISLE_STATE_DIR/instance" ]; then
+        sed -nE 's/.*"id" *: *"([^"]+)".*/isle-\1/p' "$ISLE_STATE_DIR/instance" >>"$ISLE_TEST_RUN/instances"
+    fi
     rm -rf "$work"
 }
 trap finish EXIT

@@ -21,6 +21,7 @@ need e2fsprogs test -x /usr/sbin/mkfs.ext4 -o -x /sbin/mkfs.ext4
 need python3 command -v python3
 need python3-venv python3 -c 'import ensurepip'
 need python3-matplotlib /usr/bin/python3 -c 'import matplotlib'
+need python3-pip /usr/bin/python3 -m pip --version
 need nodejs command -v node
 need npm command -v npm
 need curl command -v curl

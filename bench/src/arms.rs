@@ -1,5 +1,5 @@
-//! Things that are measured beside each other: each has its turn in every round, in an order that
-//! changes from round to round, so that whatever the machine does meanwhile meets all of them alike.
+//! Arms that are measured interleaved: each has its turn in every round, in an order that changes from round
+//! to round, so that disturbances affect all of them equally.
 
 use std::thread;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! A daemon of our own, with state and sockets in a temporary directory, ended and swept up when
-//! it is no longer needed.
+//! A daemon with state and sockets in a temporary directory, stopped and cleaned up when it is no longer
+//! needed.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -21,9 +21,9 @@ use crate::scratch::Scratch;
 pub(crate) struct Setup<'s> {
     /// Fresh sandboxes kept ready.
     pub(crate) pool_size: Option<usize>,
-    /// Whether the sandbox `default` is there from the start.
+    /// Whether the sandbox `default` is created at the start.
     pub(crate) default_sandbox: bool,
-    /// Its file of settings, in place of the user's.
+    /// Its configuration file, in place of the user's.
     pub(crate) config: &'s str,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts one and returns when its socket answers.
+    /// Starts one and waits until its socket answers.
     pub(crate) fn start(isle: &Path, setup: Setup<'_>) -> Result<Self> {
         let directory = Arc::new(Scratch::new("isle-bench-")?);
         for name in ["state", "run", "home"] {
@@ -46,20 +46,20 @@ impl Daemon {
         Self::start_in(isle, setup, directory)
     }
 
-    /// The same on what another one left.
+    /// The same with the state of an earlier one.
     pub(crate) fn start_in(isle: &Path, setup: Setup<'_>, directory: Arc<Scratch>) -> Result<Self> {
         let root = directory.path();
         fs::write(root.join("config.toml"), setup.config)?;
         let socket = root.join("run/bench.sock");
         let mut command = Command::new(isle);
-        // Ctrl-C is for us; the daemon is ended in good order.
+        // Ctrl-C is handled by the benchmark; the daemon is stopped properly.
         command.process_group(0);
         command.args(["serve", "--listen", "127.0.0.1:0"]).stderr(Stdio::piped()).current_dir(root);
         command.env_clear().envs(variables(root)).env("ISLE_LOG", "warn");
         if let Some(size) = setup.pool_size {
             command.env("ISLE_POOL_SIZE", size.to_string());
         }
-        // Often enough to be measured, and next to nothing.
+        // Often enough to be measured, at almost no cost.
         command.env("ISLE_SWEEP_INTERVAL", "1s");
         command.env("ISLE_WARM_DEFAULT", setup.default_sandbox.to_string());
         command.args(["--config".as_ref(), root.join("config.toml").as_os_str()]);
@@ -90,7 +90,7 @@ impl Daemon {
         Ok(fs::read_to_string(self.directory.path().join("state/token"))?.trim().to_owned())
     }
 
-    /// What a client of this daemon needs in its environment.
+    /// The environment of a client of this daemon.
     pub(crate) fn variables(&self) -> Vec<(&'static str, PathBuf)> {
         variables(self.directory.path())
     }
@@ -118,13 +118,13 @@ impl Daemon {
         Ok(())
     }
 
-    /// Ends it in good order and removes its directories.
+    /// Stops it and removes its directories.
     pub(crate) fn stop(mut self) -> Result<()> {
         self.destroy_all()?;
         self.shut_down()
     }
 
-    /// Ends it in good order and leaves everything as it is.
+    /// Stops it and keeps its directories.
     pub(crate) fn leave(mut self) -> Result<Arc<Scratch>> {
         let directory = Arc::clone(&self.directory);
         self.shut_down()?;
@@ -132,7 +132,8 @@ impl Daemon {
     }
 
     fn shut_down(&mut self) -> Result<()> {
-        self.connect()?.exchange(&request("POST", "/v1/shutdown", &[], b""))?.ok("POST /v1/shutdown")?;
+        let shutdown = json_request("POST", "/v1/shutdown", &json!({}));
+        self.connect()?.exchange(&shutdown)?.ok("POST /v1/shutdown")?;
         let status = self.child.wait()?;
         if status.success() {
             Ok(())
@@ -143,7 +144,7 @@ impl Daemon {
 }
 
 impl Drop for Daemon {
-    /// On the way out of a failure: what cannot be ended in good order is ended anyhow.
+    /// After a failure: kills it if it cannot be stopped properly.
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(Some(_))) {
             return;
@@ -152,7 +153,7 @@ impl Drop for Daemon {
             eprintln!("isle-bench: sandboxes may be left behind: {error}");
         }
         if let Ok(pid) = self.child.id().try_into() {
-            // SAFETY: the pid is that of a child nobody has waited for yet.
+            // SAFETY: the pid is that of a child that was not waited for yet.
             unsafe { libc::kill(pid, libc::SIGTERM) };
         }
         self.child.wait().ok();
@@ -170,8 +171,7 @@ fn variables(root: &Path) -> Vec<(&'static str, PathBuf)> {
     ]
 }
 
-/// Waits for the daemon's greeting, whose last part is its TCP address. All it says before and after
-/// is passed on.
+/// Waits for the daemon's start message, which ends with its TCP address. Other output is passed on.
 fn listening_address(words: impl BufRead + Send + 'static) -> Option<String> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {

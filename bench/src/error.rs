@@ -1,4 +1,4 @@
-//! What can go wrong while measuring. A benchmark that cannot measure stops and says why.
+//! Errors of the benchmark. A benchmark that cannot measure stops with the reason.
 
 use std::io;
 
@@ -6,25 +6,25 @@ pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The system refused something.
+    /// A system call failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// A command that had to succeed did not.
+    /// A command failed.
     #[error("{command} ended with {status}; run it by hand to see why")]
     Failed { command: String, status: String },
-    /// Somebody answered something else than was asked for.
+    /// An unexpected response.
     #[error("{who} answered: {answer}")]
     Answer { who: &'static str, answer: String },
-    /// The daemon did not come up.
+    /// The daemon did not start.
     #[error("{isle} serve ended before it was ready; its words are above, `{isle} doctor` may know more")]
     NotReady { isle: String },
-    /// Somebody pressed Ctrl-C.
+    /// Interrupted by Ctrl-C.
     #[error("interrupted")]
     Interrupted,
 }
 
 impl Error {
-    /// An answer that is not the one expected, shortened to what fits on a screen.
+    /// An unexpected response, truncated.
     pub(crate) fn answer(who: &'static str, answer: &[u8]) -> Self {
         let text = String::from_utf8_lossy(answer);
         Self::Answer { who, answer: text.chars().take(600).collect() }

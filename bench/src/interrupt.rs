@@ -11,7 +11,7 @@ extern "C" fn remember(_signal: libc::c_int) {
     ASKED.store(true, Ordering::Relaxed);
 }
 
-/// From now on signals that would end this process are remembered instead.
+/// Records signals that would kill this process.
 pub(crate) fn watch() -> io::Result<()> {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: the handler only stores to an atomic, which is allowed in a signal handler.
@@ -23,7 +23,7 @@ pub(crate) fn watch() -> io::Result<()> {
     Ok(())
 }
 
-/// Fails once when somebody asked us to end; cleaning up afterwards is not disturbed.
+/// Fails once after an interrupt, so that cleaning up afterwards is not disturbed.
 pub(crate) fn check() -> Result<()> {
     if ASKED.swap(false, Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
 }

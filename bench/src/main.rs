@@ -1,11 +1,11 @@
-//! `isle-bench`: measures an isle binary against bare processes and other sandboxes, interleaved in
-//! one run, and says which of the promised ratios hold.
+//! `isle-bench`: measures an isle binary against bare processes and other sandboxes, interleaved in one run,
+//! and reports which targets are met.
 
 mod arms;
-mod asking;
 mod daemon;
 mod error;
 mod http;
+mod https_client;
 mod interrupt;
 mod mcp;
 mod peers;
@@ -55,9 +55,10 @@ enum Section {
     Code,
     /// Two hundred clients at once, and two tenants of which one sends ten times as much.
     Tenants,
-    /// Pausing and resuming many processes; looking for sandboxes whose time is up.
+    /// Pausing and resuming many processes; finding expired sandboxes.
     Lifecycle,
-    /// Bulk data, connections and opened TLS through the gate, beside proxies and a user-space network.
+    /// Bulk data, connections and intercepted TLS through the gate, compared with proxies and a user-space
+    /// network.
     Network,
 }
 
@@ -87,8 +88,8 @@ struct Arguments {
 fn main() -> ExitCode {
     // A copy of this program inside a sandbox, or beside a proxy, is a client.
     let words: Vec<String> = std::env::args().skip(1).collect();
-    if words.first().is_some_and(|word| word == asking::WORD) {
-        return asking::main(&words[1..]);
+    if words.first().is_some_and(|word| word == https_client::WORD) {
+        return https_client::main(&words[1..]);
     }
     let arguments = Arguments::parse();
     match run(&arguments) {

@@ -35,7 +35,7 @@ pub(crate) fn children(parent: u32) -> io::Result<Vec<u32>> {
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        // Gone since the directory was read: nobody's child any more.
+        // Exited since the directory was read.
         let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
         let after_name = stat.rsplit(')').next().unwrap_or_default();
         if after_name.split_whitespace().nth(1).and_then(|word| word.parse().ok()) == Some(parent) {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::Effort;
 use crate::statistics::Samples;
 
-/// What was promised about a row.
+/// The target of a row.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Target {
@@ -108,7 +108,7 @@ struct Machine {
     kernel: String,
     cpus: usize,
     memory_bytes: u64,
-    /// Of the last minute when the run began: a busy machine makes every number doubtful.
+    /// Load average at the start: a busy machine makes every number doubtful.
     load: String,
 }
 

@@ -27,7 +27,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let Some(directory) = self.directory.take() else { return };
-        // Without the list of mounts nobody knows, so nothing is removed.
+        // Without the list of mounts nothing is removed.
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok();
         if mounts.is_some_and(|mounts| !mounted_below(&mounts, directory.path())) {
             return;

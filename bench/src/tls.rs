@@ -1,5 +1,5 @@
-//! A server on loopback that speaks TLS with a certificate of its own authority and answers every request
-//! with the same page, on connections that stay open. It does as little as a server can.
+//! A TLS server on loopback with its own CA that answers every request with the same page, on persistent
+//! connections.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -19,7 +19,7 @@ const PAGE: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) port: u16,
-    /// Its authority, in PEM.
+    /// Its CA certificate, in PEM.
     pub(crate) authority: String,
 }
 
@@ -33,7 +33,7 @@ impl Server {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let config = Arc::clone(&config);
-                // Who cannot be served is seen by the client.
+                // Errors are reported by the client.
                 thread::spawn(move || answer(stream, config));
             }
         });
@@ -44,7 +44,7 @@ impl Server {
 fn config(names: &[&str]) -> Result<(ServerConfig, String), Box<dyn std::error::Error + Send + Sync>> {
     let own_key = KeyPair::generate()?;
     let mut own = CertificateParams::new(Vec::new())?;
-    // Of another name than the server's: a certificate that names itself counts as signed by itself.
+    // Another subject than the server's: equal subjects would count as self-signed.
     own.distinguished_name.push(DnType::CommonName, "Authority of isle-bench");
     own.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = own.self_signed(&own_key)?;

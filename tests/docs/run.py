@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs what the documentation shows, and checks its links and the tests SPECIFICATION.md names.
+"""Runs what the documentation shows, and checks its links.
 
-Every ```console block of README.md and docs/*.md is a recorded session: lines that begin with
-`$ ` are commands (`> ` continues one), the lines below a command are its output. A page is one
+Every ```console block of the Markdown files in the root and below docs/ is a recorded session:
+lines that begin with `$ ` are commands (`> ` continues one), the lines below a command are its output. A page is one
 shell with a daemon of its own. In an output `…` stands for any text of a line, alone on a line
 for any number of lines. A command without output is only required to succeed; one whose output
 shows `error[` is required to fail.
@@ -10,6 +10,7 @@ shows `error[` is required to fail.
 Usage: run.py ISLE_PROGRAM [PAGE...]
 """
 
+import json
 import os
 import re
 import shutil
@@ -103,7 +104,7 @@ class Page:
         return "".join(lines), -1
 
     def close(self):
-        """Ends everything the page started and removes it."""
+        """Stops everything the page started and removes it."""
         def isle(*arguments):
             subprocess.run(
                 ["isle", *arguments], env=self.environment, cwd=self.home, check=False,
@@ -125,11 +126,19 @@ class Page:
         except ProcessLookupError:
             pass
         self.shell.wait()
+        self.note_identity()
         shutil.rmtree(self.work, ignore_errors=True)
+
+    def note_identity(self):
+        """Where a whole run is checked for leaks: what its daemon's control groups are named after."""
+        instance = Path(self.environment["ISLE_STATE_DIR"]) / "instance"
+        if (run := os.environ.get("ISLE_TEST_RUN")) and instance.exists():
+            with open(Path(run) / "instances", "a", encoding="utf-8") as instances:
+                instances.write(f"isle-{json.loads(instance.read_text())['id']}\n")
 
 
 def watch(page):
-    """Ends a page that hangs; returns the watcher, to be stopped."""
+    """Kills a page that hangs; returns the watcher, to be stopped."""
     return subprocess.Popen(["bash", "-c", f"sleep {TIMEOUT} && kill -9 -- -{page.shell.pid}"],
                             start_new_session=True, stderr=subprocess.DEVNULL)
 
@@ -150,39 +159,40 @@ def check_sessions(isle, path):
                 watcher.wait()
             where = f"{path.relative_to(REPOSITORY)}:{number}: $ {command}"
             if status == -1:
-                yield f"{where}\nthe shell ended or took longer than {TIMEOUT} s:\n{output}"
+                yield f"{where}\nthe shell exited or took longer than {TIMEOUT} s:\n{output}"
                 return
             fails = any("error[" in line for line in expected)
             if (status != 0) != fails:
-                yield f"{where}\nended with {status}:\n{output}"
+                yield f"{where}\nexit status {status}:\n{output}"
             elif expected and not pattern(expected).fullmatch(output):
                 yield f"{where}\nexpected:\n" + "\n".join(expected) + f"\ngot:\n{output}"
     finally:
         page.close()
 
 
+def anchors(path):
+    """The fragments of a page's headings, as GitHub makes them."""
+    found = set()
+    fenced = False
+    for line in path.read_text().splitlines():
+        fenced ^= line.startswith("```")
+        if not fenced and line.startswith("#"):
+            text = re.sub(r"[^\w\- ]", "", line.lstrip("#").strip().lower())
+            found.add(text.replace(" ", "-"))
+    return found
+
+
 def check_links(path):
-    """Yields links to files that are not there."""
+    """Yields links to files and headings that do not exist."""
     for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
-        name = target.split("#")[0]
-        if name and "://" not in name and not (path.parent / name).exists():
-            yield f"{path.relative_to(REPOSITORY)}: the link to {name} leads nowhere"
-
-
-def check_specification():
-    """Yields promises whose test is not there."""
-    sources = "\n".join(
-        path.read_text() for part in ("crates", "tests") for path in sorted((REPOSITORY / part).rglob("*.rs"))
-    )
-    for number, line in enumerate((REPOSITORY / "SPECIFICATION.md").read_text().splitlines(), 1):
-        if not re.match(r"\d+\. ", line):
+        name, _, fragment = target.partition("#")
+        if "://" in name:
             continue
-        held_by = re.findall(r"`([^`]+)`", line.rpartition(" — ")[2]) if " — " in line else []
-        if not held_by:
-            yield f"SPECIFICATION.md:{number}: nothing holds this promise"
-        for name in held_by:
-            if not (REPOSITORY / name).exists() and f"fn {name}(" not in sources:
-                yield f"SPECIFICATION.md:{number}: there is no {name}"
+        page = path.parent / name if name else path
+        if not page.exists():
+            yield f"{path.relative_to(REPOSITORY)}: the link target {name} does not exist"
+        elif fragment and fragment not in anchors(page):
+            yield f"{path.relative_to(REPOSITORY)}: {target}: there is no such heading"
 
 
 def main():
@@ -190,8 +200,8 @@ def main():
         sys.exit(__doc__)
     isle = Path(sys.argv[1]).resolve()
     pages = [Path(name).resolve() for name in sys.argv[2:]]
-    pages = pages or [REPOSITORY / "README.md", REPOSITORY / "SPECIFICATION.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
-    wrong, ran = list(check_specification()), 0
+    pages = pages or [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").rglob("*.md"))]
+    wrong, ran = [], 0
     for path in pages:
         ran += len(sessions(path.read_text()))
         wrong += check_links(path)

@@ -25,14 +25,13 @@ done
 token="$(cat "$ISLE_STATE_DIR/token")"
 
 # try_all NAME OPTION...: there is no schema for the messages of a WebSocket, and a watch goes on until
-# its caller leaves; what a port answers is a program's own. Their tests are elsewhere.
+# its caller leaves. Their tests are elsewhere.
 try_all() {
     local name="$1" report="$work/report-${1// /-}"
     shift
     if "$environment/bin/schemathesis" "$@" run "$url/openapi.json" \
         --header "Authorization: Bearer $token" \
         --exclude-operation-id attach --exclude-operation-id watch_files_events --exclude-operation-id follow_events \
-        --exclude-operation-id reach_port \
         --phases examples,coverage,fuzzing --max-examples 15 --generation-deterministic \
         --checks not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,response_schema_conformance \
         --request-timeout 30 --warnings off --no-color >"$report" 2>&1; then

@@ -64,7 +64,7 @@ tests() { # tests PREFIX...: the tests of the end-to-end binaries, as the functi
             esac
         fi
         say "tests $name"
-        (cd "$repository/crates/isle" && "$@" timeout 2400 /mnt/test-$name --test-threads=2 "${filters[@]}" </dev/null) || {
+        (cd "$repository/crates/isle" && "$@" env CARGO_BIN_EXE_isle="$isle_path" timeout 2400 /mnt/test-$name --test-threads=2 "${filters[@]}" </dev/null) || {
             say "FAILED: tests $name"
             failed=1
         }

@@ -1,5 +1,5 @@
-//! mitmproxy, the proxy people use to look into TLS. Started for the time of the measurement, on loopback,
-//! with an authority of its own in a directory of ours.
+//! mitmproxy, a TLS intercepting proxy. Started for the measurement, on loopback, with its own CA in a
+//! temporary directory.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub(crate) struct Mitmproxy {
 }
 
 impl Mitmproxy {
-    /// One that believes the authority in the file.
+    /// One that trusts the CA in the file.
     pub(crate) fn start(authority: &Path) -> Result<Self, String> {
         let program = peers::find("mitmdump")?;
         let said = |error: std::io::Error| error.to_string();
@@ -29,7 +29,7 @@ impl Mitmproxy {
         let free =
             TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).map_err(said)?;
         let mut command = Command::new(program);
-        // Quiet: what it would write about each request is work that nobody asked for.
+        // Quiet: logging each request is not part of the measurement.
         command
             .args(["--quiet", "--listen-host", "127.0.0.1", "--listen-port"])
             .arg(free.port().to_string())
@@ -53,7 +53,7 @@ impl Mitmproxy {
         Ok(proxy)
     }
 
-    /// Whom its clients have to believe.
+    /// The CA that its clients have to trust.
     pub(crate) fn authority(&self) -> PathBuf {
         self.directory.path().join("mitmproxy-ca-cert.pem")
     }

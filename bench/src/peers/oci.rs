@@ -44,7 +44,7 @@ impl Runtime {
         let run = command(&["run", "--bundle", &once.to_string_lossy(), &format!("{waiting}-once")])?;
         let exec = command(&["exec", &waiting, "/bin/true"])?;
         let runtime = Self { program, options, waiting, run, exec };
-        // Its streams stay open in the container, so they must not be pipes that somebody reads to the end.
+        // Its streams stay open in the container, so they must not be pipes that are read to the end.
         let log =
             fs::File::create(rootfs.beside(&format!("{name}.log"))).map_err(|error| error.to_string())?;
         let mut detached =

@@ -1,5 +1,5 @@
-//! slirp4netns, the user-space network that containers without root usually have. It serves a network
-//! namespace in which nobody else is, for the time of the measurement.
+//! slirp4netns, the user-space network that rootless containers usually have. It serves a separate network
+//! namespace for the measurement.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

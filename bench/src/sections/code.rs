@@ -1,5 +1,5 @@
 //! How long code takes without a context and in one, beside the interpreter started plainly on the
-//! host. At the pace of somebody who reads the answer: what is kept ready is refilled between calls.
+//! host. At an interactive pace: what is kept ready is refilled between calls.
 
 use std::path::Path;
 use std::thread;

@@ -1,5 +1,5 @@
-//! Many idle sandboxes: what one costs, what the daemon needs for hundreds, and whether the last
-//! of a thousand is as quick as the first. At the end nothing may be left.
+//! Many idle sandboxes: the memory of one, that of the daemon for hundreds, and whether the last of a
+//! thousand is as fast as the first. Nothing may be left at the end.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -126,7 +126,7 @@ fn create(daemon: &Daemon, made: &mut u32, wanted: u32) -> Result<Samples> {
     Ok(samples)
 }
 
-/// The processes of all sandboxes: whatever descends from the daemon's only child, the fork server.
+/// The processes of all sandboxes: the descendants of the daemon's only child, the fork server.
 pub(super) fn agents(daemon: &Daemon) -> Result<Vec<u32>> {
     let mut found = Vec::new();
     for fork_server in processes::children(daemon.pid())? {

@@ -19,7 +19,7 @@ const ISLE: &str = "isle, 10 MB in and out through the API";
 impl Bench {
     pub(super) fn files(&self, report: &mut Report) -> Result<()> {
         let daemon = self.daemon()?;
-        // No run of equal bytes, so that nobody can be clever about them.
+        // No runs of equal bytes, so that compression has no effect.
         let content: Vec<u8> =
             (0..SIZE).map(|index| index.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
         let path = format!("/v1/sandboxes/{SANDBOX}/files/content?path=/workspace/file");

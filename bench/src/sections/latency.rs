@@ -1,5 +1,5 @@
-//! How long one call takes: bare, in a warm sandbox, in a fresh one, through MCP, and with the
-//! peers. All of them interleaved, in one run, on one machine.
+//! Latency of one call: bare, in a warm sandbox, in a fresh one, through MCP, and with the peers, all
+//! interleaved in one run.
 
 use super::{Bench, SANDBOX, TrueCall};
 use crate::arms::{Arm, Pace, interleave};
@@ -24,7 +24,7 @@ const POOLED: &str = "isle, fresh sandbox through the socket";
 const COLD: &str = "isle, fresh sandbox, pool empty";
 const COMMAND: &str = "isle run command";
 
-/// What is compared with what, and what was promised.
+/// The comparisons and their targets.
 const PROMISES: &[(&str, &str, Option<Target>)] = &[
     (WARM, BARE, Some(Target::AtMost(1.6))),
     (STDIO, WARM, Some(Target::AtMost(1.4))),
@@ -89,7 +89,7 @@ fn row(name: &str, samples: &Samples, measured: &[(String, Samples)]) -> Row {
     }
 }
 
-/// Whoever else is here.
+/// The available peers.
 #[derive(Default)]
 struct Peers {
     bubblewrap: Option<Prepared>,

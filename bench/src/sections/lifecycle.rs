@@ -1,5 +1,5 @@
-//! What it costs to pause and resume a sandbox with many processes, and to look for sandboxes whose time
-//! is up among many records.
+//! The cost of pausing and resuming a sandbox with many processes, and of finding expired sandboxes among
+//! many records.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -72,8 +72,8 @@ impl Bench {
         Ok(base)
     }
 
-    /// The daemon says by itself how long it looked. The sandboxes are records of ones that died: it looks at
-    /// them as at living ones.
+    /// The daemon reports the duration of the sweep. The sandboxes are records of dead ones, which it checks
+    /// like running ones.
     fn look_for_due(&self, report: &mut Report, base: f64) -> Result<()> {
         let setup = Setup { pool_size: Some(0), default_sandbox: false, config: "" };
         let first = Daemon::start(&self.isle, setup)?;
@@ -95,7 +95,7 @@ impl Bench {
         }
         let name = format!("look for sandboxes whose time is up among {records}");
         report.add(Row::new(SECTION, name, "ms", &samples).against(BARE, base).target(Target::AtMost(10.0)));
-        let gone = request("DELETE", &format!("/v1/sandboxes/{SANDBOX}?wipe=true"), &[], b"");
+        let gone = json_request("DELETE", &format!("/v1/sandboxes/{SANDBOX}"), &json!({"wipe": true}));
         connection.exchange(&gone)?.ok("destroy")?;
         daemon.leave().map(drop)
     }
@@ -122,7 +122,7 @@ fn last_look(connection: &mut Connection) -> Result<(u64, f64)> {
     Ok((sweeper["passes"].as_u64().unwrap_or(0), sweeper["last_look_us"].as_f64().unwrap_or(f64::NAN) / 1e3))
 }
 
-/// Puts sandboxes on record that died: the same as the only one there is, under other names.
+/// Stores records of dead sandboxes: copies of the only one, with other names.
 fn add_records(state: &std::path::Path, count: usize) -> Result<()> {
     let store = Store::open(state).map_err(std::io::Error::other)?;
     let rows = store.sandboxes().map_err(std::io::Error::other)?;

@@ -6,10 +6,10 @@ mod files;
 mod latency;
 mod lifecycle;
 mod network;
-mod opened;
 mod output;
 mod tenants;
 mod throughput;
+mod tls_intercept;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -1,5 +1,6 @@
-//! The gate: bulk data and new connections through it, beside a plain proxy and a user-space network;
-//! a thousand connections at once; what a sandbox with a network costs. Opened TLS is next door.
+//! The gate: bulk data and new connections through it, compared with a plain proxy and a user-space network;
+//! a thousand concurrent connections; the cost of a sandbox with a network. TLS interception is in
+//! `tls_intercept.rs`.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -79,7 +80,7 @@ struct Crowd {
     most: AtomicUsize,
 }
 
-/// Every connection is a descriptor here, too. What cannot be raised stays as it is.
+/// Every connection is a descriptor here, too. The limit is raised as far as possible.
 fn many_descriptors() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: both calls are given a valid limit, to write to and to read from.
@@ -90,7 +91,7 @@ fn many_descriptors() {
     }
 }
 
-/// Serves what the clients ask for until the benchmark ends.
+/// Serves the clients until the benchmark ends.
 fn serve(crowd: &Arc<Crowd>) -> io::Result<u16> {
     many_descriptors();
     let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -99,7 +100,7 @@ fn serve(crowd: &Arc<Crowd>) -> io::Result<u16> {
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let crowd = Arc::clone(&crowd);
-            // Who cannot be served is seen by the client.
+            // Errors are reported by the client.
             thread::Builder::new().stack_size(64 * 1024).spawn(move || answer(stream, &crowd)).ok();
         }
     });
@@ -146,7 +147,7 @@ fn answer(mut stream: TcpStream, crowd: &Crowd) -> io::Result<()> {
     }
 }
 
-/// A way from a client to the server.
+/// A path from a client to the server.
 enum Way<'w> {
     Plain,
     Proxy(&'w Proxy),
@@ -228,13 +229,13 @@ impl Bench {
         drop(ways);
         self.thousand(&daemon, port, &crowd, report)?;
         daemon.stop()?;
-        self.opened(report)
+        self.tls_intercept(report)
     }
 
-    /// A sandbox that was granted something and has used it.
+    /// A sandbox that has used a grant.
     fn idle(&self, daemon: &Daemon, port: u16, report: &mut Report) -> Result<()> {
         Way::Gate(daemon, SANDBOX).seconds(port, "connect", 20)?;
-        // What the last command left is gone by then.
+        // The processes of the last command have exited by then.
         thread::sleep(Duration::from_millis(200));
         match agents(daemon)?.iter().map(|pid| processes::proportional(*pid)).sum::<io::Result<u64>>() {
             Ok(bytes) => report.add(
@@ -317,7 +318,7 @@ impl Bench {
         Ok(())
     }
 
-    /// All of them open at the same time.
+    /// All connections open at the same time.
     fn thousand(&self, daemon: &Daemon, port: u16, crowd: &Crowd, report: &mut Report) -> Result<()> {
         let names: Vec<String> = (0..SANDBOXES).map(|number| format!("crowd-{number}")).collect();
         for name in &names {

@@ -1,4 +1,4 @@
-//! Memory of the daemon while a command prints far more than any buffer holds.
+//! Memory of the daemon while a command prints far more than any buffer.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,9 +15,9 @@ use crate::statistics::Samples;
 
 const SECTION: &str = "output";
 const GIB: u64 = 1 << 30;
-/// How much more than before the daemon may need: buffers, no backlog.
+/// Allowed increase: buffers, no backlog.
 const FLAT: f64 = 8.0;
-/// How often memory is looked at.
+/// Interval of memory samples.
 const LOOK: Duration = Duration::from_millis(50);
 
 impl Bench {
@@ -45,7 +45,7 @@ impl Bench {
     }
 }
 
-/// Has so many bytes printed; gives the daemon's resident memory as it was meanwhile.
+/// Has a command print bytes; returns samples of the daemon's resident memory.
 fn print(daemon: &Daemon, bytes: u64) -> Result<Vec<u64>> {
     let command = format!("yes 'a line of output like any other' | head -c {bytes}");
     let wish = json!({ "command": command, "timeout": "1h", "wait": "1h" });

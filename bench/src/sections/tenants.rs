@@ -1,5 +1,5 @@
-//! Many clients and several tenants: what admission costs when nobody waits, what happens to an exec when
-//! two hundred clients call at once, and whether a tenant that sends ten times as much gets more.
+//! Many clients and several tenants: the cost of admission without a queue, the latency of an exec with two
+//! hundred concurrent clients, and whether a tenant that sends ten times as much gets more.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -64,7 +64,7 @@ impl Bench {
                 .target(Target::AtMost(0.0)),
         );
 
-        // Here nobody is told to come again: only who is next makes the difference.
+        // No call is rejected with BUSY here: only the order of the queue matters.
         let limits = json!({ "max_waiting": 200 });
         daemon.connect()?.exchange(&json_request("POST", "/v1/limits", &limits))?.ok("POST /v1/limits")?;
         for namespace in ["loud", "quiet"] {
@@ -85,14 +85,15 @@ impl Bench {
         );
         for namespace in ["loud", "quiet"] {
             let path = format!("/v1/sandboxes/{SANDBOX}");
-            let gone = request("DELETE", &format!("{path}?wipe=true"), &[("isle-namespace", namespace)], b"");
+            let headers = [("isle-namespace", namespace), ("content-type", "application/json")];
+            let gone = request("DELETE", &path, &headers, br#"{"wipe":true}"#);
             daemon.connect()?.exchange(&gone)?.ok("destroy")?;
         }
         daemon.stop()
     }
 }
 
-/// What the daemon counted in front of its line.
+/// The daemon's admission counters.
 fn queued(daemon: &Daemon, what: &str) -> Result<f64> {
     let text = daemon.connect()?.exchange(&request("GET", "/metrics", &[], b""))?.ok("GET /metrics")?;
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -105,7 +106,7 @@ fn count(number: u64) -> f64 {
     f64::from(u32::try_from(number).unwrap_or(u32::MAX))
 }
 
-/// Clients of several namespaces that call again as soon as they were answered, for so long.
+/// Clients of several namespaces that call in a loop for a duration.
 fn clients(daemon: &Daemon, groups: &[(&str, usize)], span: Duration) -> Result<Vec<Seen>> {
     let body = json!({ "argv": ["/bin/true"] }).to_string();
     let requests: Vec<Vec<u8>> = groups
@@ -115,7 +116,7 @@ fn clients(daemon: &Daemon, groups: &[(&str, usize)], span: Duration) -> Result<
             request("POST", &format!("/v1/sandboxes/{SANDBOX}/exec"), &headers, body.as_bytes())
         })
         .collect();
-    // Each has its sandbox before anybody is timed.
+    // Each client has its sandbox before the measurement.
     for request in &requests {
         daemon.connect()?.exchange(request)?.ok("exec")?;
     }

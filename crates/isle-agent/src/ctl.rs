@@ -1,4 +1,4 @@
-//! `isle-ctl`: the client of the control socket, for people and programs inside a sandbox. The agent's own
+//! `isle-ctl`: the client of the control socket, for people and programs inside a sandbox. It is the agent's
 //! program under another name, so it needs nothing of the sandbox's image.
 
 use std::ffi::OsString;
@@ -8,60 +8,62 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use isle_linux::setup::{CONTROL_CALL, CONTROL_SOCKET};
+use isle_setup::{CONTROL_CALL, CONTROL_SOCKET};
 use serde_json::{Map, Value, json};
 
-/// What it is called.
+use crate::control_socket::{DISCONNECTED, NOT_CONNECTED};
+
+/// The name of the program.
 pub(crate) const NAME: &str = "isle-ctl";
 
 const USAGE: &str = "\
-Children of this sandbox.
+Manage child sandboxes of this sandbox
 
 Usage: isle-ctl [--json] COMMAND
 
 Commands:
-  ping                                 Is the daemon there?
+  ping                                 Check that the daemon responds
   spawn [--name N] [--image I] [--cpus C] [--memory M] [--ttl T]
-                                       Make a child; prints its name
+                                       Create a child and print its name
   list                                 List children
   exec NAME [--timeout T] [--workdir D] -- COMMAND…
                                        Run a command in a child
   run [--image I] [--cpus C] [--memory M] [--timeout T] [--workdir D] -- COMMAND…
-                                       Make a child, run a command in it, end it
-  destroy NAME                         End a child
+                                       Create a child, run a command in it, destroy it
+  destroy NAME                         Destroy a child
 
-The exit code of exec and run is that of the command. The socket is ISLE_CTL_SOCK, or
+The exit code of exec and run is that of the command. The socket is $ISLE_CTL_SOCK, or
 /run/isle/ctl.sock.
 ";
 
-/// Longest answer.
-const LONGEST: u64 = 1 << 20;
-/// How long an answer may take when no time was given, and how much longer than a time that was.
-const PATIENCE: Duration = Duration::from_secs(330);
-const GRACE: Duration = Duration::from_secs(60);
-/// Between the two tries.
-const PAUSE: Duration = Duration::from_millis(500);
+/// Maximum length of an answer.
+const MAX_ANSWER: u64 = 1 << 20;
+/// Timeout for an answer when none was given, and how much is added to one that was.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(330);
+const EXTRA_TIME: Duration = Duration::from_secs(60);
+/// Delay before the second attempt.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// What a command line asks for.
-struct Wish {
+/// A parsed command line.
+struct Invocation {
     json: bool,
     method: &'static str,
     params: Value,
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// Why there is no answer.
-enum Trouble {
-    /// Nothing was asked yet: asking again is safe.
-    Before(String),
-    /// It was asked; what became of it is not known.
-    After(String),
+enum RequestError {
+    /// The request was not sent: a retry is safe.
+    NotSent(String),
+    /// The request was sent; whether it was executed is unknown.
+    Sent(String),
 }
 
 pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let words: Option<Vec<String>> = arguments.map(|word| word.into_string().ok()).collect();
-    let wish = match words.as_deref().map(read) {
-        Some(Ok(Some(wish))) => wish,
+    let invocation = match words.as_deref().map(read) {
+        Some(Ok(Some(invocation))) => invocation,
         Some(Ok(None)) => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;
@@ -69,9 +71,9 @@ pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Some(Err(what)) => return usage(&what),
         None => return usage("an argument is not UTF-8"),
     };
-    match ask(&wish) {
-        Ok(answer) => show(&wish, &answer),
-        Err(Trouble::Before(what) | Trouble::After(what)) => {
+    match send_request(&invocation) {
+        Ok(answer) => show(&invocation, &answer),
+        Err(RequestError::NotSent(what) | RequestError::Sent(what)) => {
             eprintln!("{NAME}: {what}");
             ExitCode::FAILURE
         }
@@ -83,8 +85,8 @@ fn usage(what: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Reads the command line; `None` when it asks for help.
-fn read(words: &[String]) -> Result<Option<Wish>, String> {
+/// Parses the command line; `None` when it asks for help.
+fn read(words: &[String]) -> Result<Option<Invocation>, String> {
     let (before, command) = match words.iter().position(|word| word == "--") {
         Some(at) => (&words[..at], Some(&words[at + 1..])),
         None => (words, None),
@@ -114,42 +116,42 @@ fn read(words: &[String]) -> Result<Option<Wish>, String> {
         Some(&"exec") => ("exec", &["timeout", "workdir"], true, true),
         Some(&"run") => ("run", &["image", "cpus", "memory", "timeout", "workdir"], false, true),
         Some(&"destroy") => ("destroy", &[], true, false),
-        Some(other) => return Err(format!("there is no command {other:?}")),
+        Some(other) => return Err(format!("unknown command {other:?}")),
     };
     let mut rest = plain.into_iter().skip(1);
     if takes_name {
         params.insert("name".into(), json!(rest.next().ok_or("the name of a child is missing")?));
     }
     if let Some(strange) = rest.next() {
-        return Err(format!("{strange:?} is one word too many; a command comes behind `--`"));
+        return Err(format!("unexpected argument {strange:?}; put the command after `--`"));
     }
     match (takes_command, command) {
         (true, Some(words)) if !words.is_empty() => drop(params.insert("command".into(), json!(words))),
-        (true, _) => return Err("the command is missing; write it behind `--`".into()),
+        (true, _) => return Err("the command is missing; put it after `--`".into()),
         (false, Some(_)) => return Err(format!("{method} takes no command")),
         (false, None) => {}
     }
-    let mut patience = PATIENCE;
+    let mut timeout = DEFAULT_TIMEOUT;
     for (name, value) in given {
         if !flags.contains(&name.as_str()) {
             return Err(format!("{method} has no --{name}"));
         }
         let value = match name.as_str() {
             "cpus" => {
-                let cpus: f64 = value.parse().map_err(|_| format!("--cpus: {value:?} is no number"))?;
+                let cpus: f64 = value.parse().map_err(|_| format!("--cpus: {value:?} is not a number"))?;
                 json!(cpus)
             }
             _ => json!(value),
         };
         if name == "timeout" {
-            patience = GRACE + seconds(value.as_str().unwrap_or_default());
+            timeout = EXTRA_TIME + seconds(value.as_str().unwrap_or_default());
         }
         params.insert(name, value);
     }
-    Ok(Some(Wish { json, method, params: Value::Object(params), patience }))
+    Ok(Some(Invocation { json, method, params: Value::Object(params), timeout }))
 }
 
-/// A time as people write it, roughly: the daemon reads it properly.
+/// Parses a duration roughly: the daemon validates it.
 fn seconds(text: &str) -> Duration {
     let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
     let number: u64 = digits.parse().unwrap_or(300);
@@ -162,61 +164,62 @@ fn seconds(text: &str) -> Duration {
     Duration::from_secs(number.saturating_mul(factor))
 }
 
-/// Asks once, and once more when nobody was there.
-fn ask(wish: &Wish) -> Result<Value, Trouble> {
-    let asks_only = matches!(wish.method, "ping" | "list");
-    match ask_once(wish) {
-        Err(Trouble::Before(_)) => {}
-        Err(Trouble::After(_)) if asks_only => {}
+/// Sends the request, and again when the daemon could not be reached.
+fn send_request(invocation: &Invocation) -> Result<Value, RequestError> {
+    let is_read_only = matches!(invocation.method, "ping" | "list");
+    match send_once(invocation) {
+        Err(RequestError::NotSent(_)) => {}
+        Err(RequestError::Sent(_)) if is_read_only => {}
         other => return other,
     }
-    std::thread::sleep(PAUSE);
-    ask_once(wish)
+    std::thread::sleep(RETRY_DELAY);
+    send_once(invocation)
 }
 
-fn ask_once(wish: &Wish) -> Result<Value, Trouble> {
+fn send_once(invocation: &Invocation) -> Result<Value, RequestError> {
     let chosen = std::env::var_os("ISLE_CTL_SOCK");
     let socket = chosen.clone().unwrap_or_else(|| CONTROL_SOCKET.into());
-    let before = |error: io::Error| Trouble::Before(format!("{}: {error}", socket.display()));
-    let handed = if chosen.is_none() { handed() } else { None };
-    let mut stream = handed.map_or_else(|| UnixStream::connect(&socket), Ok).map_err(before)?;
-    stream.set_read_timeout(Some(wish.patience)).map_err(before)?;
-    let mut line = json!({ "id": 1, "method": wish.method, "params": wish.params }).to_string();
+    let before = |error: io::Error| RequestError::NotSent(format!("{}: {error}", socket.display()));
+    let passed = if chosen.is_none() { from_agent() } else { None };
+    let mut stream = passed.map_or_else(|| UnixStream::connect(&socket), Ok).map_err(before)?;
+    stream.set_read_timeout(Some(invocation.timeout)).map_err(before)?;
+    let mut line = json!({ "id": 1, "method": invocation.method, "params": invocation.params }).to_string();
     line.push('\n');
-    // Who hangs up at once says why before.
+    // A server that disconnects at once has sent the reason before.
     stream.write_all(line.as_bytes()).ok();
-    let after = |what: String| Trouble::After(format!("no answer: {what}"));
+    let after = |what: String| RequestError::Sent(format!("no answer: {what}"));
     let mut text = String::new();
-    BufReader::new((&stream).take(LONGEST)).read_line(&mut text).map_err(|error| after(error.to_string()))?;
+    BufReader::new((&stream).take(MAX_ANSWER))
+        .read_line(&mut text)
+        .map_err(|error| after(error.to_string()))?;
     if !text.ends_with('\n') {
         return Err(after(if text.is_empty() {
-            "the daemon went away".into()
+            "the daemon disconnected".into()
         } else {
             "it is too long".into()
         }));
     }
     let answer: Value = serde_json::from_str(&text).map_err(|error| after(error.to_string()))?;
-    // An answer to nobody is one to the connection: nothing was done about the request.
-    if answer["id"].is_null() && answer["error"]["message"].as_str().is_some_and(|text| text.contains("away"))
-    {
-        let what = answer["error"]["message"].as_str().unwrap_or_default().to_owned();
-        return Err(if what.contains("is away") { Trouble::Before(what) } else { Trouble::After(what) });
+    // These come from the agent and not from the daemon.
+    match answer["error"]["message"].as_str() {
+        Some(message) if message == NOT_CONNECTED => Err(RequestError::NotSent(message.to_owned())),
+        Some(message) if message == DISCONNECTED => Err(RequestError::Sent(message.to_owned())),
+        _ => Ok(answer),
     }
-    Ok(answer)
 }
 
-/// A connection from the agent, in a sandbox where nobody has sockets.
-fn handed() -> Option<UnixStream> {
-    // SAFETY: the number is no descriptor and there is no address, so that by itself the call does nothing.
+/// A connection from the agent, in a sandbox where programs cannot create sockets.
+fn from_agent() -> Option<UnixStream> {
+    // SAFETY: the number is not a descriptor and there is no address, so that the call itself does nothing.
     let descriptor = unsafe { libc::connect(CONTROL_CALL, std::ptr::null(), 0) };
-    // SAFETY: what the agent answers with is a descriptor of our own, made for this call.
+    // SAFETY: the agent answers with a new descriptor of this process.
     (descriptor >= 0).then(|| unsafe { UnixStream::from_raw_fd(descriptor) })
 }
 
-fn show(wish: &Wish, answer: &Value) -> ExitCode {
+fn show(invocation: &Invocation, answer: &Value) -> ExitCode {
     let ran = &answer["result"]["result"];
     let code = if answer["error"].is_object() { 1 } else { exit_code(ran) };
-    if wish.json {
+    if invocation.json {
         println!("{answer}");
         return ExitCode::from(code);
     }
@@ -227,17 +230,17 @@ fn show(wish: &Wish, answer: &Value) -> ExitCode {
             eprintln!("  {name}: {value}");
         }
         for step in error.get("next_steps").and_then(Value::as_array).into_iter().flatten() {
-            eprintln!("  → {}", step.as_str().unwrap_or_default());
+            eprintln!("hint: {}", step.as_str().unwrap_or_default());
         }
         return ExitCode::from(code);
     }
     let result = &answer["result"];
-    match wish.method {
+    match invocation.method {
         "exec" | "run" => {
             io::stdout().write_all(text(ran, "stdout").as_bytes()).ok();
             io::stderr().write_all(text(ran, "stderr").as_bytes()).ok();
             if ran["timed_out"] == true {
-                eprintln!("{NAME}: its time was up");
+                eprintln!("{NAME}: timed out");
             }
         }
         "list" => list(result),
@@ -265,7 +268,7 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or_default()
 }
 
-/// That of the command; 128 and the signal when one ended it; nothing else is above 255.
+/// The exit code of the command; 128 plus the signal when one killed it; 1 when that does not fit.
 fn exit_code(ran: &Value) -> u8 {
     if ran.is_null() {
         return 0;

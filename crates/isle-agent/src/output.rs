@@ -1,11 +1,11 @@
-//! What a run printed: the first and last part of each output for whoever comes later, and a short
-//! queue of fresh chunks for whoever follows now. All of it bounded.
+//! The output of a run: the first and last part of each stream for clients that attach later, and a short
+//! queue of fresh chunks for current followers. Both are bounded.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-/// Which output.
+/// Which output stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Channel {
     Stdout,
@@ -57,7 +57,7 @@ pub(crate) struct Fresh {
     bytes: usize,
 }
 
-/// How many bytes a follower may lag behind.
+/// How many bytes a follower may be behind.
 const WINDOW: usize = 256 * 1024;
 
 impl Fresh {
@@ -76,7 +76,7 @@ impl Fresh {
         self.chunks.get(index).cloned()
     }
 
-    /// Drops what everybody has seen.
+    /// Drops chunks that all followers have sent.
     pub(crate) fn seen_until(&mut self, number: u64) {
         while self.first < number {
             let Some((_, bytes)) = self.chunks.pop_front() else { break };

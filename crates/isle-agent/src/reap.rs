@@ -1,25 +1,26 @@
-//! Reaping: the agent is the first process of its pid namespace or adopts orphans by its own wish,
-//! so every one of them ends up here.
-//! `SIGCHLD` comes as readable bytes, not as a handler.
+//! Reaping: the agent is PID 1 of its PID namespace or a subreaper, so all orphans are reparented to it.
+//! `SIGCHLD` is read from a signalfd.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-use isle_linux::sys::check;
+use isle_setup::sys::check;
 use isle_wire::Exit;
 use tokio::io::unix::AsyncFd;
 
-use crate::runs::Reaped;
+use crate::async_fd::register;
+use crate::helper_process;
+use crate::processes::{self, ProcessFinder};
+use crate::resource_usage::ResourceUsage;
+use crate::run::Reaped;
 use crate::serve::{self, Shared};
-use crate::spent::Spent;
-use crate::watched::watch;
-use crate::{place, tree};
+use crate::spawn::starting;
 
 pub(crate) struct Reaper {
     signals: AsyncFd<OwnedFd>,
 }
 
-/// Blocks signals and makes them readable.
+/// Blocks signals and opens a signalfd for them.
 pub(crate) fn signal_descriptor(signals: &[i32]) -> io::Result<OwnedFd> {
     // SAFETY: plain data; the calls fill and read it.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -32,11 +33,11 @@ pub(crate) fn signal_descriptor(signals: &[i32]) -> io::Result<OwnedFd> {
         check(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()).into())?;
         check(libc::signalfd(-1, &raw const set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC).into())?
     };
-    // SAFETY: a fresh descriptor nobody else owns.
+    // SAFETY: a fresh descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(i32::try_from(descriptor).unwrap_or(-1)) })
 }
 
-/// The numbers of the signals read from such a descriptor.
+/// The numbers of signals read from a signalfd.
 pub(crate) fn numbers(bytes: &[u8]) -> impl Iterator<Item = i32> {
     bytes
         .chunks_exact(size_of::<libc::signalfd_siginfo>())
@@ -44,32 +45,32 @@ pub(crate) fn numbers(bytes: &[u8]) -> impl Iterator<Item = i32> {
 }
 
 impl Reaper {
-    pub(crate) fn new() -> io::Result<Self> {
-        // The first process of a pid namespace cannot be asked to end; one among the host's can.
+    pub(crate) fn new(finder: &ProcessFinder) -> io::Result<Self> {
+        // SIGTERM is ignored by PID 1 of a PID namespace; it stops an agent among other processes.
         let signals: &[i32] =
-            if place::private().is_some() { &[libc::SIGCHLD, libc::SIGTERM] } else { &[libc::SIGCHLD] };
-        Ok(Self { signals: watch(signal_descriptor(signals)?)? })
+            if finder.owns_all_processes() { &[libc::SIGCHLD] } else { &[libc::SIGCHLD, libc::SIGTERM] };
+        Ok(Self { signals: register(signal_descriptor(signals)?)? })
     }
 
     pub(crate) async fn run(self, agent: Shared) {
         let mut buffer = [0u8; 1024];
         loop {
             let Ok(mut ready) = self.signals.readable().await else { return };
-            let mut asked_to_end = false;
+            let mut terminated = false;
             while let Ok(length) = rustix::io::read(self.signals.get_ref(), &mut buffer) {
-                asked_to_end |= numbers(&buffer[..length]).any(|number| number == libc::SIGTERM);
+                terminated |= numbers(&buffer[..length]).any(|number| number == libc::SIGTERM);
             }
             ready.clear_ready();
-            collect(&agent);
-            if asked_to_end {
-                tokio::task::spawn_local(serve::leave(agent.clone()));
+            reap_all(&agent);
+            if terminated {
+                tokio::task::spawn_local(serve::exit(agent.clone()));
             }
         }
     }
 }
 
-/// Takes every ended child; those that are nobody's first process were orphans.
-fn collect(agent: &Shared) {
+/// Reaps every exited child; those that are not the first process of a run were orphans.
+fn reap_all(agent: &Shared) {
     loop {
         let mut status = 0;
         // SAFETY: plain data.
@@ -79,14 +80,16 @@ fn collect(agent: &Shared) {
         if pid <= 0 {
             return;
         }
+        helper_process::exited(pid);
         match agent.runs.by_pid(pid) {
-            Some(run) => tree::note_end(agent, &run, reaped(status, &usage)),
-            None => tree::end_strangers(agent),
+            Some(run) => processes::first_process_exited(agent, &run, reaped(status, &usage)),
+            None if starting::exited(pid, reaped(status, &usage)) => {}
+            None => processes::kill_orphans(agent),
         }
     }
 }
 
-/// How a process ended, from what `wait` says.
+/// How a process exited, from its wait status.
 pub(crate) fn exit_of(status: i32) -> Exit {
     if libc::WIFSIGNALED(status) {
         Exit::Signal(libc::WTERMSIG(status))
@@ -96,5 +99,5 @@ pub(crate) fn exit_of(status: i32) -> Exit {
 }
 
 pub(crate) fn reaped(status: i32, usage: &libc::rusage) -> Reaped {
-    Reaped { exit: exit_of(status), spent: Spent::of_ended(usage) }
+    Reaped { exit: exit_of(status), usage: ResourceUsage::of_exited(usage) }
 }

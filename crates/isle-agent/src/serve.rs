@@ -1,149 +1,140 @@
-//! The agent's life: answer the daemon that made the sandbox, then any later one, on every stream
-//! they open. When a sandbox has no listener its daemon's end is its own.
+//! Serving: the state that all connections share, and the dispatch of requests on their streams.
 
 use std::cell::RefCell;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use isle_linux::request::Preamble;
-use isle_linux::setup::seccomp::Listener;
-use isle_linux::sys::prctl;
+use isle_setup::seccomp::Listener;
+use isle_setup::sys::prctl;
 use isle_wire::{
-    Frame, GENERATION, Missing, Mux, Outbox, QuietSocket, Reply, Request, RunEntry, RunList, Side, Stream,
-    Welcome, read_frame, write_message,
+    DescriptorSender, Frame, GENERATION, Missing, Mux, Preamble, Reply, Request, RunEntry, RunList, Side,
+    Stream, Welcome, read_frame, write_message,
 };
 use tokio::io::AsyncWriteExt;
-use tokio::net::UnixListener;
 use tokio::task::LocalSet;
 
 use crate::code::{self, Interpreters};
-use crate::control::{self, Control};
-use crate::family::has_no_children;
+use crate::control_socket::{self, Control};
+use crate::link::{Connection, Link};
+use crate::mode::{GuestUsers, Mode};
 use crate::network::{self, Network};
 use crate::pause::{self, Pause};
-use crate::ration::{self, Ration};
-use crate::runs::{RunKind, Runs};
-use crate::{census, entrance, files, place, reap, refusals, run, steps, tree};
+use crate::processes::proc_tree::has_no_children;
+use crate::run::{self, KillReason, RunKind, Runs};
+use crate::{files, limits_watcher, processes, reap, seccomp_notify, stdin, steps, task_counter, usage};
+
+/// How an agent was started: everything it needs from the outside.
+#[derive(Debug)]
+pub(crate) struct Start {
+    pub(crate) mode: Mode,
+    /// How hosts connect. The agent exits when the last of them has ended.
+    pub(crate) links: Vec<Link>,
+    /// Where denied system calls are reported, with a seccomp filter that does so.
+    pub(crate) notifications: Option<Listener>,
+    /// What could not be set up.
+    pub(crate) missing: Vec<Missing>,
+}
 
 /// What all streams share.
 pub(crate) struct Agent {
+    pub(crate) mode: Mode,
     pub(crate) runs: Runs,
     pub(crate) code: Interpreters,
     pub(crate) control: Control,
     pub(crate) network: Network,
     pub(crate) pause: Pause,
-    missing: Vec<(String, String)>,
+    missing: Vec<Missing>,
 }
 
 pub(crate) type Shared = Rc<Agent>;
 
-/// Serves until the daemon of a one-shot leaves, or for ever.
-pub(crate) fn serve_forever(
-    link: OwnedFd,
-    listener: Option<OwnedFd>,
-    notifications: Option<Listener>,
-    preamble: Preamble,
-    ration: Option<Ration>,
-) {
-    // Its memory and its descriptors are nobody's business: they hold what other commands print, and a child
-    // shares both until it has become a command. Among the host's processes Landlock sees to that.
-    if place::private().is_none() && prctl(libc::PR_SET_DUMPABLE, 0, 0).is_err() {
+impl Agent {
+    fn welcome(&self, passes_descriptors: bool) -> Welcome {
+        Welcome {
+            generation: GENERATION,
+            version: env!("CARGO_PKG_VERSION").into(),
+            missing: self.missing.clone(),
+            passes_descriptors,
+        }
+    }
+}
+
+/// Serves until the last link has ended; with a listener or a device, until the agent is killed.
+pub(crate) fn serve(start: Start) {
+    let Start { mode, links, notifications, missing } = start;
+    // Memory and descriptors of the agent hold what other commands print, and a child shares both until it
+    // executes its program: commands must not be able to read them. Where they have the agent's UID,
+    // Landlock prevents that.
+    if mode.users == GuestUsers::Switched && prctl(libc::PR_SET_DUMPABLE, 0, 0).is_err() {
         return;
     }
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() else {
         return;
     };
     LocalSet::new().block_on(&runtime, async move {
-        let Ok(reaper) = reap::Reaper::new() else { return };
+        let Ok(reaper) = reap::Reaper::new(&mode.processes) else { return };
         let agent: Shared = Rc::new(Agent {
+            mode,
             runs: Runs::default(),
             code: Interpreters::default(),
             control: Control::default(),
             network: Network::default(),
             pause: Pause::default(),
-            missing: preamble.missing.clone(),
+            missing,
         });
         tokio::task::spawn_local(reaper.run(agent.clone()));
         if let Some(notifications) = notifications {
-            tokio::task::spawn_local(refusals::answer(notifications, agent.clone()));
+            tokio::task::spawn_local(seccomp_notify::answer(notifications, agent.clone()));
         }
-        if let Some(ration) = ration {
-            tokio::task::spawn_local(ration::keep(agent.clone(), ration));
+        if let Some(limits) = agent.mode.watched_limits {
+            tokio::task::spawn_local(limits_watcher::watch(agent.clone(), limits));
         }
-        tokio::task::spawn_local(census::keep(agent.clone()));
-        network::listen_for_questions(agent.clone());
-        if write_preamble(&link, &preamble).is_err() && listener.is_none() {
-            return;
+        tokio::task::spawn_local(task_counter::count(agent.clone()));
+        network::listen_for_queries(agent.clone());
+        let links: Vec<_> =
+            links.into_iter().map(|link| tokio::task::spawn_local(link.serve(agent.clone()))).collect();
+        for link in links {
+            link.await.ok();
         }
-        let first = connection(link, agent.clone());
-        match listener {
-            None => {
-                first.await;
-                end_runs(&agent).await;
-            }
-            Some(listener) => {
-                tokio::task::spawn_local(first);
-                accept(listener, agent, preamble).await;
-            }
-        }
+        kill_runs(&agent).await;
     });
 }
 
-/// Takes the connections of later daemons.
-async fn accept(listener: OwnedFd, agent: Shared, preamble: Preamble) {
-    let listener = std::os::unix::net::UnixListener::from(listener);
-    let Ok(listener) = listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(listener)) else {
+/// Serves one connection until it ends.
+pub(crate) async fn connection(connection: Connection, agent: Shared) {
+    let Connection { mut stream, descriptors } = connection;
+    let preamble = Preamble::Ready(agent.welcome(descriptors.is_some()));
+    if preamble.write(&mut stream).await.is_err() {
         return;
-    };
-    loop {
-        let Ok((stream, _)) = listener.accept().await else { continue };
-        let Ok(stream) = stream.into_std() else { continue };
-        if write_preamble(&stream, &preamble).is_ok() {
-            tokio::task::spawn_local(connection(stream.into(), agent.clone()));
-        }
     }
-}
-
-/// Writes the preamble; it is small and the peer waits for it, so a full socket is an error.
-pub(crate) fn write_preamble(link: &impl std::os::fd::AsFd, preamble: &Preamble) -> std::io::Result<()> {
-    let body = minicbor::to_vec(preamble).unwrap_or_default();
-    let mut packet = u32::try_from(body.len()).unwrap_or(0).to_be_bytes().to_vec();
-    packet.extend(body);
-    let written = rustix::io::write(link, &packet)?;
-    if written == packet.len() { Ok(()) } else { Err(std::io::ErrorKind::WriteZero.into()) }
-}
-
-async fn connection(link: OwnedFd, agent: Shared) {
-    let outbox = Outbox::default();
-    let Ok(stream) = QuietSocket::handing(link.into(), outbox.clone()) else { return };
     let (_mux, mut incoming, driver) = Mux::new(stream, Side::Agent);
-    tokio::task::spawn_local(driver);
-    agent.network.host_came();
+    let driver = tokio::task::spawn_local(driver);
+    agent.network.host_connected();
     while let Some(stream) = incoming.accept().await {
-        let (agent, outbox) = (agent.clone(), outbox.clone());
+        let (agent, descriptors) = (agent.clone(), descriptors.clone());
         tokio::task::spawn_local(async move {
-            // A broken stream concerns only the one who opened it.
-            operation(stream, agent, outbox).await.ok();
+            // A broken stream concerns only its operation.
+            operation(stream, agent, descriptors).await.ok();
         });
     }
-    // Operations may go on without a host; whoever waits for one of these sockets must not.
-    outbox.close();
-    agent.network.host_left();
+    // Operations may continue without a host, but no program may wait for a socket that was not sent.
+    if let Some(descriptors) = descriptors {
+        descriptors.close();
+    }
+    agent.network.host_disconnected();
+    driver.await.ok();
 }
 
-async fn operation(mut stream: Stream, agent: Shared, outbox: Outbox) -> Result<(), isle_wire::FrameError> {
+async fn operation(
+    mut stream: Stream,
+    agent: Shared,
+    descriptors: Option<DescriptorSender>,
+) -> Result<(), isle_wire::FrameError> {
     let Some(first) = read_frame(&mut stream).await? else { return Ok(()) };
+    let mode = &agent.mode;
     match first.decode::<Request>()? {
         Request::Hello(_) => {
-            let missing = agent
-                .missing
-                .iter()
-                .map(|(key, reason)| Missing { key: key.clone(), reason: reason.clone() })
-                .collect();
-            let welcome =
-                Welcome { generation: GENERATION, version: env!("CARGO_PKG_VERSION").into(), missing };
-            write_message(&mut stream, &welcome).await?;
+            write_message(&mut stream, &agent.welcome(descriptors.is_some())).await?;
         }
         Request::Exec(request) => return run::exec(stream, agent, *request).await,
         Request::Attach(request) => return run::attach(stream, agent, &request.run).await,
@@ -156,87 +147,86 @@ async fn operation(mut stream: Stream, agent: Shared, outbox: Outbox) -> Result<
             agent.runs.forget(&request.run);
             write_message(&mut stream, &Reply::Done).await?;
         }
-        Request::ReadFile(request) => files::read::read(&mut stream, &request).await?,
-        Request::WriteFiles(request) => files::write::write(&mut stream, &request).await?,
-        Request::Stat(request) => write_message(&mut stream, &files::stat(&request)).await?,
+        Request::ReadFile(request) => files::read::read(&mut stream, mode, &request).await?,
+        Request::WriteFiles(request) => files::write::write(&mut stream, mode, &request).await?,
+        Request::Stat(request) => write_message(&mut stream, &files::stat(mode, &request)).await?,
         Request::List(request) => {
             let reply = match &request.glob {
-                Some(glob) => files::find::find(&request, glob).await,
-                None => files::list::list(&request),
+                Some(glob) => files::find::find(mode, &request, glob).await,
+                None => files::list::list(mode, &request),
             };
             write_message(&mut stream, &reply).await?;
         }
-        Request::Edit(request) => write_message(&mut stream, &files::edit::edit(&request)).await?,
-        Request::Move(request) => write_message(&mut stream, &files::relocate::relocate(&request)).await?,
+        Request::Edit(request) => write_message(&mut stream, &files::edit::edit(mode, &request)).await?,
+        Request::Move(request) => write_message(&mut stream, &files::rename::rename(mode, &request)).await?,
         Request::Search(request) => {
-            write_message(&mut stream, &files::search::search(&request).await).await?;
+            write_message(&mut stream, &files::search::search(mode, &request).await).await?;
         }
-        Request::Watch(request) => files::watch::watch(&mut stream, &request).await?,
-        Request::Pack(request) => files::trees::pack(&mut stream, &request).await?,
-        Request::Unpack(request) => files::trees::unpack(&mut stream, &request).await?,
-        Request::Manifest(request) => files::trees::manifest(&mut stream, &request).await?,
-        Request::Prune(request) => files::trees::prune(&mut stream, &request).await?,
-        Request::Remove(request) => write_message(&mut stream, &files::remove::remove(&request)).await?,
+        Request::Watch(request) => files::watch::watch(&mut stream, mode, &request).await?,
+        Request::Pack(request) => files::trees::pack(&mut stream, mode, &request).await?,
+        Request::Unpack(request) => files::trees::unpack(&mut stream, mode, &request).await?,
+        Request::Manifest(request) => files::trees::manifest(&mut stream, mode, &request).await?,
+        Request::Prune(request) => files::trees::prune(&mut stream, mode, &request).await?,
+        Request::Remove(request) => {
+            write_message(&mut stream, &files::remove::remove(mode, &request).await).await?;
+        }
         Request::Which(request) => write_message(&mut stream, &files::which(&request.names)).await?,
         Request::Code(request) => return code::run(stream, agent, *request).await,
         Request::Contexts => write_message(&mut stream, &code::list(&agent)).await?,
         Request::Context(request) => write_message(&mut stream, &code::act(&agent, &request).await).await?,
         Request::Steps(request) => return steps::run(stream, agent, *request).await,
-        Request::Input(request) => {
-            write_message(&mut stream, &entrance::input(&agent, &request).await).await?
-        }
-        Request::Control => return control::relay(stream, agent).await,
+        Request::Input(request) => write_message(&mut stream, &stdin::input(&agent, &request).await).await?,
+        Request::Control => return control_socket::relay(stream, agent).await,
         Request::Pause(on) => {
             let count = pause::set(&agent, on).await;
             write_message(&mut stream, &Reply::Stood(count)).await?;
         }
-        Request::Usage => write_message(&mut stream, &Reply::Used(ration::usage::now())).await?,
-        Request::Gate => return network::gate(stream, agent, outbox).await,
-        Request::Dial(request) => {
-            write_message(&mut stream, &network::dial(&request, &outbox).await).await?;
-        }
-        Request::Shutdown => leave(agent).await,
+        Request::Usage => write_message(&mut stream, &Reply::Used(usage::now(mode))).await?,
+        Request::Gate(connections) => return network::gate(stream, agent, connections, descriptors).await,
+        Request::Carry(request) => return network::carry(stream, agent, &request).await,
+        Request::Dial(request) => return network::dial(stream, mode, &request, descriptors).await,
+        Request::Shutdown => exit(agent).await,
     }
-    // Everything was sent; a clean end lets the host tell it from a broken one.
+    // A clean end after everything was sent, so that the host can tell it from a broken stream.
     stream.shutdown().await.ok();
     Ok(())
 }
 
-/// Ends what does not end with the agent by itself: runs among the host's processes.
-async fn end_runs(agent: &Shared) {
-    if place::private().is_none() {
+/// Kills runs that would survive the agent: where it is not PID 1 of a PID namespace.
+async fn kill_runs(agent: &Shared) {
+    if agent.mode.processes.owns_all_processes() {
         return;
     }
-    // Those without a name outside first: the calls in them end with them.
+    // Interpreters and steps first: the calls in them exit with them.
     let left = || {
-        let mut living = agent.runs.living();
-        living.retain(|run| run.state.borrow().exit.is_none());
-        living.into_iter().max_by_key(|run| run.kind != RunKind::Asked)
+        let mut active = agent.runs.active();
+        active.retain(|run| run.state.borrow().exit.is_none());
+        active.into_iter().max_by_key(|run| run.kind != RunKind::Requested)
     };
     while let Some(run) = left() {
-        run.state.borrow_mut().killed.get_or_insert(false);
-        tree::end(agent, &run).await;
-        // Who winds up what has ended needs a turn too.
+        run.state.borrow_mut().killed.get_or_insert(KillReason::Requested);
+        processes::kill_all(agent, &run).await;
+        // The task that finishes the run has to be polled too.
         tokio::task::yield_now().await;
     }
     while !has_no_children() {
-        tree::end_strangers(agent);
-        // Killed processes need a moment to go; the reaper runs meanwhile.
+        processes::kill_orphans(agent);
+        // Killed processes take a moment to exit; the reaper runs meanwhile.
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
-/// Ends the sandbox.
-pub(crate) async fn leave(agent: Shared) {
-    end_runs(&agent).await;
-    // SAFETY: ends the agent; as the first process of a pid namespace, everything in it ends too.
+/// Stops the sandbox.
+pub(crate) async fn exit(agent: Shared) {
+    kill_runs(&agent).await;
+    // SAFETY: exits the agent; as PID 1 of a PID namespace it takes every process with it.
     unsafe { libc::_exit(0) }
 }
 
-/// A cell that is only ever touched between awaits.
+/// A cell that is never borrowed across an await.
 pub(crate) type Cell<T> = RefCell<T>;
 
-/// Frames an output chunk.
+/// The frame of an output chunk.
 pub(crate) fn output_frame(channel: crate::output::Channel, bytes: bytes::Bytes) -> Frame {
     match channel {
         crate::output::Channel::Stdout => Frame::Stdout(bytes),

@@ -1,7 +1,6 @@
-//! Several commands in one run, one after the other. The agent goes through them by itself, so that
-//! they go on while no daemon is alive and none is ever run twice. The run has no process of its own:
-//! each command is a hidden run, tagged, supervised, reaped and ended as every run is, and whose
-//! output is the run's.
+//! Several commands in one run, one after the other. The agent goes through them by itself, so that they
+//! continue while no daemon is running and none is ever run twice. The run has no process of its own: each
+//! command is a hidden run, found, reaped and killed as every run is, and its output is that of the run.
 
 use std::cell::RefCell;
 use std::pin::pin;
@@ -13,15 +12,17 @@ use isle_wire::{
 };
 use tokio::time::Instant as Deadline;
 
-use crate::entrance::Entrance;
-use crate::run::{Output, Whose, drain, expired, finish, follow, keep, register};
-use crate::runs::{Reaped, Run, RunKind, RunState};
+use crate::processes::{self, InterpreterSlot, RunProcesses};
+use crate::resource_usage::ResourceUsage;
+use crate::run::{
+    KillReason, Output, Reaped, Run, RunKind, RunState, StreamRole, drain, expired, finish, follow, keep,
+    register,
+};
 use crate::serve::{Cell, Shared};
 use crate::spawn;
-use crate::spent::Spent;
-use crate::tree::{self, Lodging, Tree};
+use crate::stdin::Stdin;
 
-/// What a shell answers for a program it cannot find, or cannot execute.
+/// The exit status of a shell for a program it cannot find, or cannot execute.
 const NOT_FOUND: i32 = 127;
 const NOT_EXECUTABLE: i32 = 126;
 
@@ -33,42 +34,42 @@ pub(crate) async fn run(stream: Stream, agent: Shared, request: StepsRequest) ->
     let run = Rc::new(Run {
         id: request.exec.run.clone(),
         pid: 0,
-        tree: Tree::Lodged(RefCell::new(Lodging::Waiting)),
+        processes: RunProcesses::InInterpreter(RefCell::new(InterpreterSlot::Waiting)),
         started: Instant::now(),
         on_hangup: request.exec.on_hangup,
-        limits: spawn::limits(request.exec.limits),
-        kind: RunKind::Asked,
-        entrance: Entrance::default(),
+        limits: agent.mode.run_limits(request.exec.limits),
+        kind: RunKind::Requested,
+        stdin: Stdin::default(),
         keep_input: false,
         state: Cell::new(RunState::new(request.exec.retain)),
         changed: tokio::sync::Notify::new(),
     });
     agent.runs.insert(run.clone());
-    if agent.runs.is_condemned(&run.id) {
-        run.state.borrow_mut().killed.get_or_insert(false);
+    if agent.runs.is_killed_before_start(&run.id) {
+        run.state.borrow_mut().killed.get_or_insert(KillReason::Requested);
     }
     tokio::task::spawn_local(perform(agent.clone(), run.clone(), request));
     let position = run.state.borrow().fresh.end();
-    follow(stream, agent, run, Whose::Follower, position).await
+    follow(stream, agent, run, StreamRole::Follower, position).await
 }
 
-/// Goes through the commands.
+/// Runs the commands.
 async fn perform(agent: Shared, run: Rc<Run>, request: StepsRequest) {
     let limit = request.exec.timeout_ms.map(Duration::from_millis);
     let deadline = limit.map(|limit| Deadline::now() + limit);
-    let mut whole = Reaped { exit: Exit::Code(0), spent: Spent::NOTHING };
+    let mut whole = Reaped { exit: Exit::Code(0), usage: ResourceUsage::ZERO };
     let mut leftovers = 0;
     for (number, step) in request.steps.iter().enumerate() {
         if run.state.borrow().killed.is_some() {
             break;
         }
-        agent.pause.off().await;
+        agent.pause.resumed().await;
         let (stdout, stderr) = totals(&run);
         let began = Instant::now();
-        let outcome = one(&agent, &run, &request.exec, number, step, deadline).await;
+        let outcome = run_step(&agent, &run, &request.exec, number, step, deadline).await;
         let (exit, failure) = match outcome {
             Ok((reaped, left)) => {
-                whole.spent = whole.spent.and(reaped.spent);
+                whole.usage = whole.usage.and(reaped.usage);
                 leftovers += left;
                 (reaped.exit, None)
             }
@@ -90,7 +91,7 @@ async fn perform(agent: Shared, run: Rc<Run>, request: StepsRequest) {
         };
         run.changed.notify_waiters();
         let failed = exit != Exit::Code(0) && (killed || !step.may_fail);
-        // The first failure is the run's.
+        // The first failure is that of the run.
         if failed && whole.exit == Exit::Code(0) {
             whole.exit = exit;
         }
@@ -102,7 +103,7 @@ async fn perform(agent: Shared, run: Rc<Run>, request: StepsRequest) {
         whole.exit = Exit::Signal(libc::SIGKILL);
     }
     run.state.borrow_mut().exit = Some(whole);
-    finish(&run, leftovers);
+    finish(&agent, &run, leftovers);
 }
 
 fn totals(run: &Run) -> (u64, u64) {
@@ -114,8 +115,8 @@ fn not_started(failure: &Failure) -> Exit {
     Exit::Code(if failure.kind == FailureKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE })
 }
 
-/// Runs one command to its end.
-async fn one(
+/// Runs one command until it exits.
+async fn run_step(
     agent: &Shared,
     run: &Rc<Run>,
     common: &ExecRequest,
@@ -135,25 +136,25 @@ async fn one(
         forget: Vec::new(),
         ..common.clone()
     };
-    let spawned = spawn::spawn(&request)?;
+    let spawned = spawn::spawn(&agent.mode, &request).await?;
     let Ok((process, output)) = register(agent, &request, spawned, RunKind::Step) else {
         let doing = "watch the program's pipes".into();
         return Err(Failure { kind: FailureKind::Other, errno: 0, doing });
     };
-    process.state.borrow_mut().on_behalf = Rc::downgrade(run);
-    run.tree.lodge(Lodging::Own(process.clone()));
-    // Whoever wanted an end while there was no process was not heard by one.
+    process.state.borrow_mut().on_behalf_of = Rc::downgrade(run);
+    run.processes.set_interpreter_slot(InterpreterSlot::Own(process.clone()));
+    // The run may have been killed while there was no process.
     if run.state.borrow().killed.is_some() {
-        tree::end(agent, &process).await;
+        processes::kill_all(agent, &process).await;
     }
-    let ended = see_out(agent, run, &process, output, deadline).await;
-    run.tree.lodge(Lodging::Waiting);
+    let result = finish_step(agent, run, &process, output, deadline).await;
+    run.processes.set_interpreter_slot(InterpreterSlot::Waiting);
     agent.runs.remove(&process.id);
-    Ok(ended)
+    Ok(result)
 }
 
-/// Reads what a command says into its run, keeps the deadline, winds the command up.
-async fn see_out(
+/// Reads the output of a command into its run, enforces the deadline, and finishes the command.
+async fn finish_step(
     agent: &Shared,
     run: &Rc<Run>,
     process: &Rc<Run>,
@@ -176,14 +177,14 @@ async fn see_out(
             chunk = output.read(), if output.is_open() && !full => keep(run, chunk),
             () = expired(deadline) => {
                 deadline = None;
-                run.state.borrow_mut().killed = Some(true);
-                tree::end(agent, process).await;
+                run.state.borrow_mut().killed = Some(KillReason::TimedOut);
+                processes::kill_all(agent, process).await;
             }
         }
     };
-    let leftovers = tree::end_leftovers(agent, process).await;
+    let leftovers = processes::kill_leftovers(agent, process).await;
     drain(run, &mut output).await;
-    finish(process, leftovers);
-    let spent = reaped.spent.and(process.state.borrow().others);
-    (Reaped { spent, ..reaped }, leftovers)
+    finish(agent, process, leftovers);
+    let usage = reaped.usage.and(process.state.borrow().others);
+    (Reaped { usage, ..reaped }, leftovers)
 }

@@ -1,5 +1,6 @@
 //! Calls by operation name, over connections that are kept.
 
+use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
@@ -7,13 +8,13 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use hyper::{Method, Response, StatusCode};
-use isle_engine::ops::Registry;
+use isle_api::Registry;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::connection::{Body, Connection, request, whole};
 use crate::endpoint::Endpoint;
-use crate::error::{ClientError, Result, check_version};
+use crate::error::{ClientError, Result, check_instance, check_version};
 use crate::follow::EventStream;
 use crate::route::{Planned, plan};
 
@@ -36,10 +37,39 @@ pub struct DaemonVersion {
     pub api: u32,
 }
 
+/// How often a daemon is looked for again: others may restart or kill it meanwhile.
+const TRIES: u32 = 5;
+
+type Find = dyn Fn(&Endpoint, ClientError) -> Result<Endpoint> + Send + Sync;
+
+/// Says where the daemon listens now, given where it did and what happened there. It may wait for a daemon that
+/// starts, or start one; an error ends the call.
+pub struct Finder(Box<Find>);
+
+impl Finder {
+    /// From a function.
+    pub fn new(find: impl Fn(&Endpoint, ClientError) -> Result<Endpoint> + Send + Sync + 'static) -> Self {
+        Self(Box::new(find))
+    }
+
+    /// A daemon that is always where it was said to be.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::new(|_, error| Err(error))
+    }
+}
+
+impl fmt::Debug for Finder {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Finder")
+    }
+}
+
 /// A client of one daemon. Calls may go on side by side; each uses a connection of its own.
 #[derive(Debug)]
 pub struct Client {
-    endpoint: Endpoint,
+    endpoint: Mutex<Endpoint>,
+    finder: Finder,
     idle: Mutex<Vec<Connection>>,
     registry: OnceLock<Registry>,
 }
@@ -47,14 +77,42 @@ pub struct Client {
 impl Client {
     /// Connects, so that a daemon that is not there is noticed here and not at the first call.
     pub async fn connect(endpoint: Endpoint) -> Result<Self> {
-        let connection = Connection::open(&endpoint).await?;
-        Ok(Self { endpoint, idle: Mutex::new(vec![connection]), registry: OnceLock::new() })
+        Self::connect_finding(endpoint, Finder::none()).await
+    }
+
+    /// The same, with a way to find a daemon that is not where it was. It is used for as long as the client is:
+    /// what was not sent yet, and what only reads, goes to the daemon that came after.
+    pub async fn connect_finding(endpoint: Endpoint, finder: Finder) -> Result<Self> {
+        let client = Self {
+            endpoint: Mutex::new(endpoint),
+            finder,
+            idle: Mutex::new(Vec::new()),
+            registry: OnceLock::new(),
+        };
+        let connection = client.open().await?;
+        client.keep(connection);
+        Ok(client)
     }
 
     /// Where the daemon listens.
     #[must_use]
-    pub fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
+    pub fn endpoint(&self) -> Endpoint {
+        self.endpoint.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn open(&self) -> Result<Connection> {
+        let mut tries = TRIES;
+        loop {
+            let endpoint = self.endpoint();
+            match Connection::open(&endpoint).await {
+                Err(error) if error.is_absent() && tries > 0 => {
+                    tries -= 1;
+                    let found = (self.finder.0)(&endpoint, error)?;
+                    *self.endpoint.lock().unwrap_or_else(PoisonError::into_inner) = found;
+                }
+                opened => return opened,
+            }
+        }
     }
 
     /// The operations of this version.
@@ -114,11 +172,29 @@ impl Client {
 
     /// Asks the daemon to end. Named sandboxes live on.
     pub async fn shutdown(&self) -> Result<()> {
-        self.json(Method::POST, SHUTDOWN, &[], whole(Bytes::new())).await.map(drop)
+        self.json(Method::POST, SHUTDOWN, &[JSON], whole(Bytes::new())).await.map(drop)
     }
 
     /// Sends a request and reads the whole answer as JSON; an error answer becomes the error.
     pub(crate) async fn json(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Body,
+    ) -> Result<Value> {
+        let mut answer = self.exchange(method.clone(), path, headers, body).await;
+        // What only reads may be asked of the daemon that came after.
+        for _ in 0..TRIES {
+            if method != Method::GET || !answer.as_ref().is_err_and(ClientError::is_interrupted) {
+                break;
+            }
+            answer = self.exchange(method.clone(), path, headers, whole(Bytes::new())).await;
+        }
+        answer
+    }
+
+    async fn exchange(
         &self,
         method: Method,
         path: &str,
@@ -158,13 +234,18 @@ impl Client {
     ) -> Result<(Connection, Response<Incoming>)> {
         let mut connection = match self.take() {
             Some(connection) => connection,
-            None => Connection::open(&self.endpoint).await?,
+            None => self.open().await?,
         };
-        let request = request(&self.endpoint, method, path, headers, body)?;
+        let endpoint = self.endpoint();
+        let request = request(&endpoint, method, path, headers, body)?;
         let response = connection.send(request).await?;
         // A daemon of any version must be able to say which it is, and to be ended.
         if !matches!(path, VERSION | SHUTDOWN) {
             check_version(response.headers())?;
+        }
+        // An error says more by itself.
+        if response.status().is_success() {
+            check_instance(&endpoint, response.headers())?;
         }
         Ok((connection, response))
     }

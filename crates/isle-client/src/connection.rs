@@ -16,6 +16,8 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
+use isle_core::SocketPath;
+
 use crate::endpoint::Endpoint;
 use crate::error::{ClientError, Result};
 
@@ -24,6 +26,9 @@ pub(crate) const DOOR: (&str, &str) = ("isle-door", "cli");
 
 /// Chooses the namespace, when somebody may.
 pub(crate) const NAMESPACE: &str = "isle-namespace";
+
+/// Says which state directory is meant, and in an answer, which is served.
+pub(crate) const INSTANCE: &str = "isle-instance";
 
 /// Body of a request: whole, or a stream.
 pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
@@ -49,7 +54,10 @@ pub(crate) enum Stream {
 impl Stream {
     pub(crate) async fn open(endpoint: &Endpoint) -> Result<Self> {
         let opened = match endpoint.socket() {
-            Some(path) => UnixStream::connect(path).await.map(Self::Unix),
+            Some(path) => match SocketPath::new(path) {
+                Ok(address) => UnixStream::connect(&address).await.map(Self::Unix),
+                Err(error) => Err(error),
+            },
             None => match TcpStream::connect(endpoint.host()).await {
                 // Small messages in both directions: waiting to fill a packet only adds latency.
                 Ok(stream) => stream.set_nodelay(true).map(|()| Self::Tcp(stream)),
@@ -138,12 +146,15 @@ pub(crate) fn request(
     if let Some(namespace) = endpoint.namespace() {
         builder = builder.header(NAMESPACE, namespace);
     }
+    if let Some(instance) = endpoint.instance() {
+        builder = builder.header(INSTANCE, instance);
+    }
     for (name, value) in headers {
         builder = builder.header(*name, *value);
     }
     builder.body(body).map_err(|error| {
-        isle_engine::Error::new(
-            isle_engine::Code::InvalidArgument,
+        isle_core::Error::new(
+            isle_core::Code::InvalidArgument,
             format!("the request cannot be written: {error}"),
         )
         .next("remove control characters from the arguments")

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use isle_engine::values::Namespace;
-use isle_engine::{Code, Error};
+use isle_core::values::Namespace;
+use isle_core::{Code, Error};
 
 use crate::error::Result;
 
@@ -13,6 +13,8 @@ use crate::error::Result;
 pub struct Endpoint {
     place: Place,
     namespace: Option<Namespace>,
+    /// The identity of the state directory whose daemon it must be.
+    instance: Option<String>,
 }
 
 /// Where a daemon listens.
@@ -33,13 +35,36 @@ impl Endpoint {
     /// A Unix socket.
     #[must_use]
     pub fn unix(socket: impl Into<PathBuf>) -> Self {
-        Self { place: Place::Unix(socket.into()), namespace: None }
+        Self { place: Place::Unix(socket.into()), namespace: None, instance: None }
     }
 
     /// The same, working in that namespace; `None` leaves it to the daemon. Only the operator may choose.
     #[must_use]
     pub fn within(self, namespace: Option<Namespace>) -> Self {
         Self { namespace, ..self }
+    }
+
+    /// The same, where the daemon must serve the state directory with this identity. A daemon that serves
+    /// another one does nothing.
+    #[must_use]
+    pub fn serving(self, instance: impl Into<String>) -> Self {
+        Self { instance: Some(instance.into()), ..self }
+    }
+
+    /// The same at another socket, with another identity; a TCP address stays as it is.
+    #[must_use]
+    pub fn moved(&self, socket: impl Into<PathBuf>, instance: impl Into<String>) -> Self {
+        match &self.place {
+            Place::Unix(_) => {
+                Self { namespace: self.namespace.clone(), ..Self::unix(socket).serving(instance) }
+            }
+            Place::Tcp { .. } => self.clone(),
+        }
+    }
+
+    /// The value of the `Isle-Instance` header.
+    pub(crate) fn instance(&self) -> Option<&str> {
+        self.instance.as_deref()
     }
 
     /// The socket, when it is one.
@@ -80,6 +105,7 @@ impl Endpoint {
         Ok(Self {
             place: Place::Tcp { address: address.to_owned(), token: token.to_owned() },
             namespace: None,
+            instance: None,
         })
     }
 

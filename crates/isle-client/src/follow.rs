@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::{Method, Response};
-use isle_engine::ops::shapes::RunResult;
+use isle_api::shapes::RunResult;
 use serde::Deserialize;
 
 use crate::client::Client;

@@ -4,12 +4,12 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use isle_engine::ops::Toolsets;
-use isle_engine::{Code, Error};
+use isle_api::Toolsets;
+use isle_core::{Code, Error, SocketPath};
 
-use crate::connection::NAMESPACE;
+use crate::connection::{INSTANCE, NAMESPACE};
 use crate::endpoint::Endpoint;
-use crate::error::{ClientError, Result, VERSION_HEADER, same_version};
+use crate::error::{ClientError, Result, VERSION_HEADER, same_instance, same_version};
 
 /// An open pipe.
 #[derive(Debug)]
@@ -37,24 +37,35 @@ pub fn open_pipe(endpoint: &Endpoint, toolsets: Option<&Toolsets>) -> Result<Pip
             .into());
         }
     };
-    let mut pipe =
-        UnixStream::connect(path).map_err(|error| ClientError::unreachable(&endpoint.to_string(), &error))?;
+    let mut pipe = SocketPath::new(path)
+        .and_then(|address| UnixStream::connect(&address))
+        .map_err(|error| ClientError::unreachable(&endpoint.to_string(), &error))?;
     let query = toolsets.map_or_else(String::new, |toolsets| format!("?toolsets={toolsets}"));
     let namespace =
         endpoint.namespace().map_or_else(String::new, |namespace| format!("{NAMESPACE}: {namespace}\r\n"));
+    let instance =
+        endpoint.instance().map_or_else(String::new, |instance| format!("{INSTANCE}: {instance}\r\n"));
     let request = format!(
-        "GET /v1/mcp-stdio{query} HTTP/1.1\r\nHost: localhost\r\n{namespace}Connection: Upgrade\r\nUpgrade: isle-mcp\r\n\r\n"
+        "GET /v1/mcp-stdio{query} HTTP/1.1\r\nHost: localhost\r\n{namespace}{instance}Connection: Upgrade\r\nUpgrade: isle-mcp\r\n\r\n"
     );
     pipe.write_all(request.as_bytes()).map_err(ClientError::interrupted)?;
     let (head, rest) = read_head(&mut pipe)?;
     let status = head.split(' ').nth(1).unwrap_or_default();
     if status == "101" {
-        let version = head.lines().find_map(|line| {
-            let (name, value) = line.split_once(':')?;
-            name.eq_ignore_ascii_case(VERSION_HEADER).then(|| value.trim())
-        });
+        let header = |wanted: &str| {
+            head.lines().find_map(|line| {
+                let (name, value) = line.split_once(':')?;
+                name.eq_ignore_ascii_case(wanted).then(|| value.trim())
+            })
+        };
+        same_instance(endpoint, header(INSTANCE))?;
+        let version = header(VERSION_HEADER);
         let mismatch = version.and_then(|theirs| same_version(theirs).err());
         return Ok(Pipe { stream: pipe, first: rest, mismatch });
+    }
+    if status == "421" {
+        // The body may still be on its way; its first piece came with the head or says nothing new.
+        same_instance(endpoint, Some(""))?;
     }
     Err(ClientError::not_understood(format!("HTTP status {status} instead of an MCP pipe")))
 }

@@ -1,7 +1,7 @@
 //! From an operation's name and input to the request the registry defines for it.
 
-use isle_engine::ops::{Method, Route};
-use isle_engine::{Code, Error};
+use isle_api::{Method, Route};
+use isle_core::{Code, Error};
 use serde_json::{Map, Value};
 
 use crate::error::Result;
@@ -57,7 +57,7 @@ pub(crate) fn plan(operation: &str, route: Route, input: Value) -> Result<Planne
     let (method, in_query) = match route.method {
         Method::Get => (hyper::Method::GET, true),
         Method::Post => (hyper::Method::POST, false),
-        Method::Delete => (hyper::Method::DELETE, true),
+        Method::Delete => (hyper::Method::DELETE, false),
     };
     if !in_query {
         return Ok(Planned { method, path, body: Some(Value::Object(fields)) });
@@ -118,6 +118,13 @@ mod tests {
         let planned = plan("exec", EXEC, json!({"command": "true"})).unwrap();
         assert_eq!(planned.path, "/v1/sandboxes/default/exec");
         assert_eq!(planned.body, Some(json!({"command": "true"})));
+    }
+
+    #[test]
+    fn arguments_of_a_removal_travel_in_the_body_too() {
+        let route = Route { method: Method::Delete, path: "/sandboxes/{sandbox}" };
+        let planned = plan("destroy", route, json!({"sandbox": "a", "wipe": true})).unwrap();
+        assert_eq!((planned.path.as_str(), planned.body), ("/v1/sandboxes/a", Some(json!({"wipe": true}))));
     }
 
     #[test]

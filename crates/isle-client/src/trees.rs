@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use hyper::Method;
+use isle_trees::git::GitDirs;
 use isle_trees::{Kind, ManifestEntry};
 use serde::Deserialize;
 use serde_json::Value;
@@ -19,8 +20,17 @@ use crate::route::encode;
 
 impl Client {
     /// Reads a tree: all of it, or the paths named.
-    pub async fn get_tree(&self, sandbox: &str, path: &str, only: Option<&[Vec<u8>]>) -> Result<FileBody> {
-        let target = place(sandbox, "tree", path);
+    pub async fn get_tree(
+        &self,
+        sandbox: &str,
+        path: &str,
+        only: Option<&[Vec<u8>]>,
+        git_dirs: GitDirs,
+    ) -> Result<FileBody> {
+        let mut target = place(sandbox, "tree", path);
+        if git_dirs == GitDirs::Copy {
+            target.push_str("&git_dirs=copy");
+        }
         let response = match only {
             None => self.stream(Method::GET, &target, &[], whole(Bytes::new())).await?,
             Some(paths) => self.stream(Method::POST, &target, &BINARY, whole(listed(paths))).await?,

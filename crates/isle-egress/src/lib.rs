@@ -1,56 +1,48 @@
-//! The gate: which names and addresses a sandbox may reach, how a name becomes an address, and the
-//! dialing itself. It knows no sandbox and no door: the engine gives each sandbox a [`Gate`] and hands
-//! it every connection the sandbox opens. What was not granted is denied.
+//! The gate: which names and addresses a sandbox may reach, how a name is resolved, and how connections
+//! are dialed and relayed. It knows neither sandboxes nor the API: the engine gives each sandbox a [`Gate`]
+//! and passes it every connection the sandbox opens. What is not granted is denied.
 
-mod account;
-mod address;
-mod ask;
-mod authority;
-mod body;
-mod bulk;
-mod denial;
+mod accounting;
 mod dial;
-mod first;
-mod front;
 mod gate;
-mod grant;
-mod host;
 mod http;
-mod inside;
-mod meter;
-mod open;
-mod outside;
-mod pace;
-mod peer;
+mod masking;
 mod policy;
-mod post;
+mod proxy;
 mod relay;
-mod requests;
-mod resolve;
-mod roots;
-mod stores;
-pub mod swap;
+pub mod secret_substitution;
 mod tls;
-mod totals;
+mod tls_intercept;
 
-pub use crate::http::{Head, HeadError, HeadResult, check_head};
-pub use account::{Count, Entry, Fate, Net};
-pub use address::{Class, classify};
-pub use ask::{Answered, Asker};
-pub use authority::{Authority, AuthorityError};
-pub use body::Body;
-pub use denial::{Denial, Reason};
-pub use front::understood;
+pub use accounting::connection_log::{ConnectionEntry, ConnectionLog, ConnectionResult};
+pub use accounting::grant_counters::TrafficCount;
+pub use accounting::traffic_totals::{DIAL_TIMES, DialTimes, Traffic, TrafficSummary, TrafficTotals};
+pub use dial::resolver::{Resolver, Table};
+pub use dial::webhook_post::{WebhookClient, WebhookError, WebhookUrl, WebhookUrlError};
 pub use gate::{Gate, Outcome};
-pub use grant::{AddressRange, Grant, GrantError, GrantId, Limits, Pattern, Protocol};
-pub use host::{Host, HostError, Name, Target};
-pub use inside::Inside;
+pub use masking::mask_stream::{MaskStream, masked};
+pub use masking::secret_finder::{SecretFinder, SecretFinderError, SecretMatch};
+pub use masking::websocket::MaskFrames;
 pub use policy::Policy;
-pub use post::{PostError, Poster, Url, UrlError};
-pub use requests::{Requests, RequestsError};
-pub use resolve::{Resolver, Table};
-pub use roots::{Roots, RootsError};
-pub use stores::{java_store, java_store_with};
-pub use swap::{Stray, Swap, Swaps};
-pub use tls::{Hello, HelloError, server_name};
-pub use totals::{DIAL_TIMES, DialTimes, Passed, Totals, Traffic};
+pub use policy::address_class::{AddressClass, classify};
+pub use policy::cloud_metadata::Metadata;
+pub use policy::denial::{Denial, Reason};
+pub use policy::grant::{AddressRange, Grant, GrantError, GrantId, Limits, Pattern, Protocol, RunKey};
+pub use policy::host::{Host, HostError, Name, Target};
+pub use policy::network_request::{ApprovalHook, ApprovalWait};
+pub use policy::request_rules::{RequestRules, RequestRulesError};
+pub use proxy::parse_proxy_request;
+pub use relay::sandbox_stream::{CarriedBytes, SandboxStream};
+pub use secret_substitution::placement::{API_KEY_HEADERS, Placement, PlacementError, Placements};
+pub use secret_substitution::{
+    ReflectedIn, Reflection, ResponseMasking, SecretSource, SecretSubstitution, SecretUse, StrayPlaceholder,
+};
+pub use tls::ca_stores::{java_store, java_store_with};
+pub use tls::certificate_authority::{CertificateAuthority, CertificateAuthorityError};
+pub use tls::client_hello::{ClientHello, ClientHelloError, server_name};
+pub use tls::trusted_cas::{TrustedCas, TrustedCasError};
+
+pub use crate::http::body_length::RequestBody;
+pub use crate::http::request_guard::{RequestGuard, RequestSeen};
+pub use crate::http::request_head::{Head, HeadError, HeadResult, check_head};
+pub use crate::http::strict_head::HeadDefect;

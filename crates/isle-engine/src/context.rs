@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::error::{Code, Error, Result};
 use crate::network::QuestionSender;
-use crate::values::{Address, Namespace, SandboxName};
+use isle_core::values::{Address, Namespace, SandboxName};
+use isle_core::{Code, Error, Result};
 
 /// Through which door a call came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Door {
 
 /// A sign of life of a long call: how far it is and a sentence.
 #[derive(Debug, Clone)]
-pub struct Beat {
+pub struct Progress {
     /// Seconds since the call began, or the bytes a transfer has carried.
     pub progress: f64,
     /// Where it ends, when that is known.
@@ -48,12 +48,12 @@ pub struct Beat {
     pub message: String,
 }
 
-/// Receives beats; must not block.
-pub type BeatSink = Arc<dyn Fn(Beat) + Send + Sync>;
+/// Receives progress; must not block.
+pub type ProgressSink = Arc<dyn Fn(Progress) + Send + Sync>;
 
 /// What a caller may do besides working in its namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Authority {
+pub enum CallerRole {
     /// Whoever runs the daemon: may choose a namespace, and see to all of them.
     Operator,
     /// Whoever has the token of a namespace: that and nothing else.
@@ -70,11 +70,11 @@ pub struct CallContext {
     /// In which namespace it works: nothing outside of it exists for the call.
     pub namespace: Namespace,
     /// What it may do besides.
-    pub authority: Authority,
+    pub role: CallerRole,
     /// Fires when the caller no longer wants the answer; a run that was being waited for is killed.
     pub cancelled: CancellationToken,
-    /// Gets a beat at least every five seconds while the call waits for a run or carries files.
-    pub beats: Option<BeatSink>,
+    /// Gets progress at least every five seconds while the call waits for a run or carries files.
+    pub progress: Option<ProgressSink>,
     /// Where questions go that somebody there can answer while the call waits.
     pub questions: Option<QuestionSender>,
 }
@@ -91,24 +91,24 @@ impl std::fmt::Debug for CallContext {
 }
 
 impl CallContext {
-    /// A context of the operator in the namespace `default`, without cancellation and beats.
+    /// A context of the operator in the namespace `default`, without cancellation and progress.
     #[must_use]
     pub fn new(door: Door, actor: impl Into<String>) -> Self {
         Self {
             door,
             actor: actor.into(),
             namespace: Namespace::default(),
-            authority: Authority::Operator,
+            role: CallerRole::Operator,
             cancelled: CancellationToken::new(),
-            beats: None,
+            progress: None,
             questions: None,
         }
     }
 
     /// The same in another namespace, with what may be done there.
     #[must_use]
-    pub fn within(self, namespace: Namespace, authority: Authority) -> Self {
-        Self { namespace, authority, ..self }
+    pub fn within(self, namespace: Namespace, role: CallerRole) -> Self {
+        Self { namespace, role, ..self }
     }
 
     /// A sandbox as this caller names it.
@@ -118,9 +118,9 @@ impl CallContext {
 
     /// Refuses what is the operator's.
     pub(crate) fn operator_only(&self, what: &str) -> Result<()> {
-        match self.authority {
-            Authority::Operator => Ok(()),
-            Authority::Tenant => Err(Error::new(Code::Forbidden, format!("{what} is the operator's"))
+        match self.role {
+            CallerRole::Operator => Ok(()),
+            CallerRole::Tenant => Err(Error::new(Code::Forbidden, format!("{what} is the operator's"))
                 .next("ask whoever runs the daemon; the token of a namespace is for work in it")),
         }
     }

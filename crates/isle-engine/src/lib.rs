@@ -2,43 +2,37 @@
 //! call to [`Engine::call`]; the engine walks it through the pipeline and is the only owner of
 //! backends, so no door can go around a stage.
 
+mod admission;
 mod agent;
-pub mod backend;
-pub mod carry;
+mod base;
 mod children;
 pub mod context;
-mod deny;
 pub mod engine;
-pub mod error;
 pub mod events;
+mod files;
 mod install;
 mod journal;
 pub mod metrics;
 pub mod network;
-pub mod ops;
+mod ops;
 mod pipeline;
 pub mod profile;
-mod queue;
 mod run;
 pub mod sandbox;
-pub mod strict_json;
-mod sync;
-mod tenants;
-mod tuning;
+mod secrets;
 mod validate;
-pub mod values;
 mod variables;
-mod vault;
-pub mod watch;
 mod webhooks;
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-pub use children::line as control_line;
-pub use context::{Authority, CallContext, Door};
+use isle_core::{Error, Result};
+
+pub use admission::tenants::Tenant;
+pub use children::control_protocol;
+pub use context::{CallContext, CallerRole, Door};
 pub use engine::{Engine, EngineConfig};
-pub use error::{Code, Error, Result};
-pub use tenants::Tenant;
+pub use files::{carry, watch};
 
 /// A failpoint whose error is one of ours.
 fn failpoint(point: isle_fail::Point) -> Result<()> {

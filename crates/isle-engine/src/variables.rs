@@ -1,67 +1,28 @@
-//! Variables of sandboxes: set once, seen by everything that starts in a sandbox of that name from then
-//! on. In the store for good, in memory for speed: every run asks for them.
+//! Variables of sandboxes: set once, seen by everything that starts in a sandbox of that name from then on.
+//!
+//! Owns the variables of every sandbox, by address: a workspace outlives its sandbox, and so do they. The store
+//! has all of them, memory has a copy, since every run asks for them. Both change in the same order: whoever
+//! changes some, or removes the workspace they belong to, holds [`Variables::hold`] from the record until
+//! memory is changed.
+//!
+//! Called by the operation `env`, by `run` at every start, by the notifier for what must not be in events, and
+//! by `sandbox` when a workspace is wiped. Calls the journal only.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
-use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use serde_json::json;
 
 use crate::context::CallContext;
-use crate::engine::Inner;
-use crate::error::{Code, Error, Result};
-use crate::journal::Audit;
-use crate::run::steers_loader;
-use crate::values::{Address, SandboxName};
+use crate::journal::{Audit, Journal};
+use isle_core::values::{Address, SandboxName, VariableName};
+use isle_core::{Code, Error, Result};
 
-const LONGEST_NAME: usize = 128;
 /// What the kernel takes as one string, with room for the name.
 const LONGEST_VALUE: usize = 96 * 1024;
 const MOST: usize = 256;
 /// All of a sandbox together: what the kernel takes is shared with arguments and a caller's variables.
 const MOST_BYTES: usize = 256 * 1024;
-
-/// The name of a variable: what every shell takes for one.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct VariableName(String);
-
-impl VariableName {
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for VariableName {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
-impl FromStr for VariableName {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let letter = |c: char| c.is_ascii_alphabetic() || c == '_';
-        let good = text.len() <= LONGEST_NAME
-            && text.starts_with(letter)
-            && text.chars().all(|c| letter(c) || c.is_ascii_digit());
-        if !good {
-            return Err(Error::new(Code::InvalidName, format!("{text:?} is not the name of a variable"))
-                .next(format!(
-                    "use letters, digits and `_`, not a digit first, at most {LONGEST_NAME}, such as API_URL"
-                )));
-        }
-        if steers_loader(text) {
-            return Err(Error::new(
-                Code::InvalidArgument,
-                format!("{text} steers the loader of every program and is not set from outside"),
-            )
-            .next("set it inside the command, such as `env LD_LIBRARY_PATH=… program`"));
-        }
-        Ok(Self(text.to_owned()))
-    }
-}
 
 /// A change: what is set and what is unset.
 #[derive(Debug, Default)]
@@ -74,14 +35,19 @@ pub(crate) struct Change {
 pub(crate) type Set = Arc<BTreeMap<String, String>>;
 
 /// Those of all sandboxes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Variables {
+    journal: Arc<Journal>,
     known: RwLock<HashMap<Address, Set>>,
     /// Held while one changes, so that memory and store change in the same order.
     changing: Mutex<()>,
 }
 
 impl Variables {
+    pub(crate) fn new(journal: Arc<Journal>) -> Self {
+        Self { journal, known: RwLock::default(), changing: Mutex::default() }
+    }
+
     /// Those of a sandbox; empty when it has none.
     pub(crate) fn of(&self, sandbox: &Address) -> Set {
         crate::read(&self.known).get(sandbox).cloned().unwrap_or_default()
@@ -105,11 +71,9 @@ impl Variables {
     pub(crate) fn forget(&self, sandbox: &Address) {
         self.put(sandbox, BTreeMap::new());
     }
-}
 
-impl Inner {
     /// Reads all of them, at start.
-    pub(crate) fn load_variables(&self) -> Result<()> {
+    pub(crate) fn load(&self) -> Result<()> {
         let mut all: HashMap<Address, BTreeMap<String, String>> = HashMap::new();
         for row in self.journal.variables()? {
             match row.sandbox.parse::<Address>() {
@@ -118,21 +82,21 @@ impl Inner {
             }
         }
         for (sandbox, set) in all {
-            self.variables.put(&sandbox, set);
+            self.put(&sandbox, set);
         }
         Ok(())
     }
 
     /// Changes those of a sandbox, all or none. Says which really changed.
-    pub(crate) fn change_variables(
+    pub(crate) fn change(
         &self,
         context: &CallContext,
         sandbox: &SandboxName,
         change: &Change,
     ) -> Result<Vec<String>> {
         let address = context.address(sandbox);
-        let _held = self.variables.hold();
-        let before = self.variables.of(&address);
+        let _held = self.hold();
+        let before = self.of(&address);
         let mut after = BTreeMap::clone(&before);
         for (name, value) in &change.set {
             check_value(name, value)?;
@@ -157,7 +121,7 @@ impl Inner {
         let unset: Vec<String> = change.unset.iter().map(VariableName::to_string).collect();
         let audit = Audit::of_name(context, "env", sandbox, detail);
         self.journal.change_variables(&address, &set, &unset, &audit)?;
-        self.variables.put(&address, after);
+        self.put(&address, after);
         Ok(changed)
     }
 }
@@ -190,23 +154,4 @@ fn check_size(set: &BTreeMap<String, String>) -> Result<()> {
         .next("unset some, or write long values to files"));
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_what_a_shell_takes_and_never_the_loaders() {
-        for name in ["A", "_x", "API_URL", "a1", &"A".repeat(LONGEST_NAME)] {
-            assert_eq!(name.parse::<VariableName>().unwrap().as_str(), name);
-        }
-        for name in ["", "1A", "A-B", "A=B", "A B", "Ä", "A\n", "A\0", &"A".repeat(LONGEST_NAME + 1)] {
-            assert_eq!(name.parse::<VariableName>().unwrap_err().code, Code::InvalidName, "{name:?}");
-        }
-        for name in ["LD_PRELOAD", "LD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES", "GLIBC_TUNABLES", "GCONV_PATH"]
-        {
-            assert_eq!(name.parse::<VariableName>().unwrap_err().code, Code::InvalidArgument, "{name}");
-        }
-    }
 }

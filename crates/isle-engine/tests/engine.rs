@@ -8,19 +8,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use isle_engine::engine::{
-    Command, FollowFrom, OneShot, OpenExec, RunEventKind, RunLimits, SessionEvent, Target,
-};
-use isle_engine::ops::shapes::{RunResult, RunState};
-use isle_engine::values::{RunId, SandboxName};
-use isle_engine::{Code, EngineConfig};
+use isle_api::RunLimits;
+use isle_api::shapes::{RunResult, RunState};
+use isle_core::Code;
+use isle_core::values::{RunId, SandboxName};
+use isle_engine::engine::{Command, FollowFrom, OneShot, OpenExec, RunEventKind, SessionEvent, Target};
+use isle_engine::{Engine, EngineConfig};
+use isle_store::Store;
 use isle_wire::GuestUser;
 use serde_json::{Value, json};
 use support::{Host, call, context, exec};
 
-const STAGES: [&str; 8] = ["admit", "secrets", "network", "validate", "execute", "sign", "mask", "audit"];
+/// Of a run that asks for no secrets and no network, in a sandbox that has none: what did nothing is not listed.
+const STAGES: [&str; 4] = ["admit", "validate", "execute", "audit"];
 
-async fn audit_of(engine: &isle_engine::Engine, run: &str) -> Value {
+async fn audit_of(engine: &Engine, run: &str) -> Value {
     let rows = call(engine, "audit", json!({ "limit": 500 })).await.unwrap();
     rows["rows"].as_array().unwrap().iter().find(|row| row["run"] == run).cloned().unwrap()
 }
@@ -34,6 +36,7 @@ fn open(target: Target, command: Command) -> OpenExec {
         user: GuestUser::Sandbox,
         limits: RunLimits::default(),
         allow_downgrade: false,
+        backend: None,
         profile: None,
         lock: false,
         allow: Vec::new(),
@@ -95,28 +98,6 @@ async fn every_way_to_run_something_passes_every_stage() {
         assert_eq!(row["detail"]["network"], serde_json::json!([]));
     }
     assert_eq!(call(&engine, "audit_verify", json!({})).await.unwrap()["intact"], true);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sandbox_of_an_earlier_version_refuses_what_it_cannot_do() {
-    let host = Host::new();
-    let engine = host.engine().await;
-    let beyond = [
-        ("start_job", json!({ "name": "job", "argv": ["cat"], "input": true })),
-        ("start_job", json!({ "name": "job", "argv": ["cat"], "pty": true })),
-        ("run_commands", json!({ "commands": [{ "command": "true" }] })),
-    ];
-    for (operation, input) in beyond {
-        let error = call(&engine, operation, input).await.unwrap_err();
-        assert_eq!(error.code, Code::VersionMismatch, "{operation}");
-        assert!(!error.next_steps.is_empty());
-    }
-    // The name is not taken, and what it can do it does.
-    call(&engine, "start_job", json!({ "name": "job", "argv": ["echo", "good"] })).await.unwrap();
-    let ended = call(&engine, "wait", json!({ "run_id": "default:job" })).await.unwrap();
-    assert_eq!(ended["stdout"], "good\n");
-    let error = call(&engine, "write_job", json!({ "run_id": "job", "text": "x" })).await.unwrap_err();
-    assert_eq!(error.code, Code::RunFinished);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -350,6 +331,10 @@ async fn bad_input_gets_a_code_a_next_step_and_changes_nothing() {
         ("exec", json!({ "command": "true", "surprise": 1 }), Code::InvalidArgument),
         ("create", json!({ "sandbox": "x", "memory": "12X" }), Code::InvalidSize),
         ("create", json!({ "sandbox": "x", "tier": "process" }), Code::BackendUnavailable),
+        ("create", json!({ "sandbox": "x", "backend": "cloud" }), Code::BackendUnavailable),
+        ("create", json!({ "sandbox": "x", "backend": "A cloud" }), Code::InvalidArgument),
+        ("run", json!({ "command": "true", "backend": "cloud" }), Code::BackendUnavailable),
+        ("exec", json!({ "sandbox": "x", "command": "true", "backend": "cloud" }), Code::BackendUnavailable),
         ("write_files", json!({ "files": { "../x": "y" } }), Code::InvalidPath),
         ("write_files", json!({ "files": [] }), Code::InvalidArgument),
         ("read_file", json!({ "sandbox": "nobody", "path": "x" }), Code::SandboxNotFound),
@@ -370,6 +355,37 @@ async fn bad_input_gets_a_code_a_next_step_and_changes_nothing() {
     assert!(
         refused.message.contains("the kernel has none") && refused.next_steps[0].contains("lsm=landlock")
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sandbox_names_its_backend_and_keeps_it() {
+    let host = Host::new();
+    let engine = host.engine().await;
+    let created = call(&engine, "create", json!({ "sandbox": "a", "backend": "plain" })).await.unwrap();
+    assert_eq!(created["backend"], "plain");
+    // The same with or without the name; another one is another sandbox.
+    call(&engine, "create", json!({ "sandbox": "a" })).await.unwrap();
+    exec(&engine, json!({ "sandbox": "a", "command": "true", "backend": "plain" })).await;
+    for (operation, input) in [
+        ("create", json!({ "sandbox": "a", "backend": "cloud" })),
+        ("exec", json!({ "sandbox": "a", "command": "true", "backend": "cloud" })),
+    ] {
+        let error = call(&engine, operation, input).await.unwrap_err();
+        assert_eq!(error.code, Code::AlreadyExists, "{operation}: {error}");
+    }
+    let health = call(&engine, "health", json!({})).await.unwrap();
+    assert_eq!(health["tiers"][0]["backend"], "plain");
+    assert_eq!(health["tiers"][0]["capabilities"]["images"], "any");
+    // The next engine finds it by the backend on record.
+    host.stop(engine).await;
+    let engine = host.engine().await;
+    let listed = call(&engine, "list", json!({})).await.unwrap();
+    assert_eq!(listed["sandboxes"][0]["backend"], "plain");
+    host.stop(engine).await;
+    let store = Store::open(host.state.path()).unwrap();
+    let config = EngineConfig { backend: Some("cloud".parse().unwrap()), ..EngineConfig::default() };
+    let error = Engine::start(config, store, Vec::new()).await.unwrap_err();
+    assert_eq!((error.code, error.message.as_str()), (Code::BackendUnavailable, "unknown backend \"cloud\""));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

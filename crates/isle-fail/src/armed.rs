@@ -1,8 +1,7 @@
-//! What a test has armed. It names a directory in `ISLE_FAILPOINTS`; there it writes `armed`
-//! (`create.made=die@2`: die at the second time that point is passed from now on; `@2+`: every time
-//! from then on) and finds `passed`,
-//! every point in the order it was passed, and `fired`, when it happened. The file `wall_clock` moves
-//! the wall clock by so many milliseconds.
+//! Armed failpoints. A test sets a directory in `ISLE_FAILPOINTS` and writes the file `armed` there
+//! (`create.made=die@2`: exit at the second pass of that point from now on; `@2+`: at every pass from the
+//! second on). The file `passed` lists every point in the order of its passes, and `fired` exists after the
+//! failpoint fired. The file `wall_clock` moves the wall clock by a number of milliseconds.
 
 use std::fs;
 use std::io::{self, Write};
@@ -13,18 +12,18 @@ use rustix::process::{Signal, getpid, kill_process};
 
 use crate::Point;
 
-/// The directory of this process, when a test has given it one.
+/// The directory of this process, if a test has set one.
 fn directory() -> Option<&'static Path> {
     static DIRECTORY: OnceLock<Option<PathBuf>> = OnceLock::new();
     DIRECTORY.get_or_init(|| std::env::var_os("ISLE_FAILPOINTS").map(PathBuf::from)).as_deref()
 }
 
-/// What was armed when it was last looked at, and how often its point was passed since.
+/// What was armed at the last read, and how often its point was passed since.
 static COUNT: Mutex<(String, u32)> = Mutex::new((String::new(), 0));
 
 pub(crate) fn hit(point: Point) -> io::Result<()> {
     let Some(directory) = directory() else { return Ok(()) };
-    // One at a time: the order in `passed` is the order in which they are counted.
+    // Serialized: the order in `passed` is the order of counting.
     let mut count = COUNT.lock().unwrap_or_else(PoisonError::into_inner);
     note(&directory.join("passed"), point.name())?;
     let file = directory.join("armed");
@@ -33,7 +32,7 @@ pub(crate) fn hit(point: Point) -> io::Result<()> {
         return Ok(());
     };
     let Some((name, action, number)) = parse(&armed) else {
-        return Err(io::Error::other(format!("{armed:?} is no failpoint")));
+        return Err(io::Error::other(format!("{armed:?} is not a failpoint")));
     };
     if count.0 != armed {
         *count = (armed.clone(), 0);
@@ -54,7 +53,7 @@ pub(crate) fn hit(point: Point) -> io::Result<()> {
     }
 }
 
-/// Which of the times a point is passed.
+/// At which pass of a point it fires.
 enum Number {
     Once(u32),
     From(u32),
@@ -74,7 +73,7 @@ fn note(file: &Path, line: &str) -> io::Result<()> {
     fs::OpenOptions::new().create(true).append(true).open(file)?.write_all(format!("{line}\n").as_bytes())
 }
 
-/// Ends this process as a crash would: nothing is flushed, nothing is dropped.
+/// Exits like a crash: nothing is flushed, nothing is dropped.
 fn die() -> io::Result<()> {
     kill_process(getpid(), Signal::KILL)?;
     loop {

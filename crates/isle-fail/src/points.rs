@@ -1,13 +1,13 @@
-//! Every failpoint, in the order of a sandbox's life. The driver of the fault tests passes each of
-//! them, so a point that nothing reaches any more fails the tests.
+//! All failpoints, in the order of a sandbox's life cycle. The fault tests have to pass each of them, so a
+//! point that is no longer reached fails the tests.
 
 /// What can happen at a point.
 #[cfg(debug_assertions)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Can {
-    /// The daemon can die there.
+    /// The daemon can crash.
     Die,
-    /// It can die, or the step before can be told as failed.
+    /// The daemon can crash, or the step can return an error.
     Fail,
 }
 
@@ -17,15 +17,15 @@ pub enum Can {
 pub enum Where {
     /// All of them.
     Everywhere,
-    /// Only those whose volumes are images: root's, as a rule.
+    /// Only those whose volumes are disk images, usually root's.
     Images,
-    /// Only those whose volumes are directories: an ordinary user's.
+    /// Only those whose volumes are directories, usually those of other users.
     Directories,
 }
 
 macro_rules! points {
     ($($variant:ident $name:literal $can:ident $place:ident;)*) => {
-        /// A place in the code.
+        /// A failpoint.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Point { $($variant,)* }
 
@@ -42,7 +42,7 @@ macro_rules! points {
             #[must_use]
             pub const fn can(self) -> Can { match self { $(Self::$variant => Can::$can,)* } }
 
-            /// Who passes it.
+            /// Which daemons pass it.
             #[must_use]
             pub const fn place(self) -> Where { match self { $(Self::$variant => Where::$place,)* } }
         }
@@ -50,11 +50,11 @@ macro_rules! points {
 }
 
 points! {
-    // The store: before anything of a change is done, and when it is committed.
+    // The store: before a change begins, and after its commit.
     StoreBegins "store.begins" Fail Everywhere;
     StoreCommitted "store.committed" Die Everywhere;
 
-    // Making a sandbox: the engine's steps.
+    // Creating a sandbox: the engine's steps.
     CreateRecorded "create.recorded" Fail Everywhere;
     CreateMade "create.made" Fail Everywhere;
     CreateConnected "create.connected" Fail Everywhere;
@@ -62,7 +62,7 @@ points! {
     CreateRunning "create.running" Fail Everywhere;
     CreateConfirmed "create.confirmed" Fail Everywhere;
 
-    // Making a sandbox: the backend's steps.
+    // Creating a sandbox: the backend's steps.
     NativeSlotReserved "native.slot_reserved" Fail Everywhere;
     NativeRecordWritten "native.record_written" Fail Everywhere;
     NativeTemplateMade "native.template_made" Fail Images;
@@ -92,13 +92,13 @@ points! {
     ExecForgotten "exec.forgotten" Die Everywhere;
     OneShotRemoved "one_shot.removed" Die Everywhere;
 
-    // Files of what a job prints.
+    // Output files of a job.
     SpoolBegun "spool.begun" Fail Everywhere;
     SpoolDropped "spool.dropped" Fail Everywhere;
     SpoolWritten "spool.written" Fail Everywhere;
     SpoolSwept "spool.swept" Die Everywhere;
 
-    // Speaking to a run that goes on.
+    // Input to a running run.
     InputSent "input.sent" Fail Everywhere;
     InputAudited "input.audited" Die Everywhere;
     AttachAudited "attach.audited" Die Everywhere;
@@ -145,12 +145,12 @@ points! {
     WebhookPlaced "webhook.placed" Die Everywhere;
     WebhookRemoved "webhook.removed" Die Everywhere;
 
-    // Making a sandbox anew in place of another.
+    // Recreating a sandbox.
     ReplaceMarked "replace.marked" Fail Everywhere;
     ReplaceRemoved "replace.removed" Fail Everywhere;
     ReplaceForgotten "replace.forgotten" Die Everywhere;
 
-    // Deadlines: they are moved, and use is written down by the sweeper.
+    // Deadlines: extended by calls, and last use recorded by the sweeper.
     ExtendRecorded "extend.recorded" Fail Everywhere;
     PauseRecorded "pause.recorded" Fail Everywhere;
     PauseDone "pause.done" Die Everywhere;
@@ -162,11 +162,11 @@ points! {
     DestroyForgotten "destroy.forgotten" Fail Everywhere;
     WipeRemoved "wipe.removed" Fail Everywhere;
 
-    // Children that end with their parent, at their time, or because somebody asked.
+    // Children that are removed with their parent, at their deadline, or on request.
     ChildEnded "child.ended" Fail Everywhere;
     SpawnCountReset "child.count_reset" Die Everywhere;
 
-    // Data handed from one sandbox to another.
+    // Data copied from one sandbox to another.
     BridgeWritten "bridge.written" Fail Everywhere;
     BridgeAudited "bridge.audited" Die Everywhere;
 
@@ -181,7 +181,7 @@ points! {
     NativeWorkspaceRemoved "native.workspace_removed" Fail Everywhere;
     NativeVolumeRemoved "native.volume_removed" Fail Everywhere;
 
-    // Starting on what an earlier daemon left.
+    // Recovery after an earlier daemon.
     NativeFound "native.found" Fail Everywhere;
     NativeHeld "native.held" Fail Everywhere;
     RecoverConnected "recover.connected" Fail Everywhere;

@@ -21,12 +21,12 @@ impl Ground {
         Self { base, inside }
     }
 
-    /// Whatever the bytes are: nothing outside changes, nothing inside is no file, directory or link that
-    /// stays, and a refused archive leaves nothing.
+    /// For any bytes: nothing outside changes, everything inside is a file, a directory or a symbolic link
+    /// that points inside, and a rejected archive leaves nothing.
     pub(crate) fn run(&mut self, bytes: &[u8]) {
         std::fs::remove_dir_all(&self.inside).ok();
         std::fs::create_dir(&self.inside).unwrap();
-        // The first byte says how the rest is cut.
+        // The first byte determines how the rest is split.
         let (piece, rest) =
             bytes.split_first().map_or((1, bytes), |(first, rest)| (usize::from(*first) + 1, rest));
         let bounds = Bounds { entries: 50, bytes: 1 << 20, modes: 0o755 };

@@ -1,8 +1,10 @@
-//! Files of settings, the one of a workspace above all: anybody may have written it.
+//! Configuration files, especially that of a workspace, which is untrusted.
 
 use std::path::Path;
 
-// The table of keys and its readers belong to the program; they are read where they stand.
+// The table of keys and its parsers belong to the program, so they are included by path.
+#[path = "../../isle/src/config/backend_names.rs"]
+mod backend_names;
 #[path = "../../isle/src/config/definition.rs"]
 #[expect(dead_code, reason = "the program uses the rest")]
 mod definition;

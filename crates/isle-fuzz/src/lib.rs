@@ -1,6 +1,6 @@
-//! Everything that reads bytes of strangers, as functions that take bytes and fail by panicking. The
-//! instrumented programs in `fuzz/` call them for as long as they are let; the test of this crate
-//! calls them on the same corpora with seeded mutations, wherever the rest is tested.
+//! The parsers of untrusted input, as functions that take bytes and panic when a property is violated. The
+//! instrumented programs in `fuzz/` call them without end; the test of this crate calls them on the same
+//! corpora with seeded mutations.
 
 #![expect(clippy::unwrap_used, reason = "a target that finds something fails by panicking")]
 
@@ -8,31 +8,21 @@ mod archives;
 mod bodies;
 mod config;
 mod control;
+mod guest_paths;
 mod messages;
 mod mux;
 mod names;
 mod network;
 mod paths;
-mod places;
+mod port_headers;
+mod reflections;
 mod wire;
-
-// Both are parts of programs, not of libraries; they are read where they stand.
-#[path = "../../isle-agent/src/network/dns.rs"]
-mod dns;
-#[path = "../../isle-agent/src/files/mod.rs"]
-#[expect(dead_code, reason = "the agent uses the rest")]
-mod files;
-#[path = "../../isle-agent/src/place.rs"]
-#[expect(dead_code, reason = "the agent uses the rest")]
-mod place;
-#[path = "../../isle-agent/src/watched.rs"]
-mod watched;
 
 type Run = Box<dyn FnMut(&[u8]) + Send>;
 
-/// Something to call with bytes, with what it needs to stand on.
+/// A fuzz target and its context.
 pub struct Target {
-    /// What it is called, also as a directory of `fuzz/corpus`.
+    /// Its name, also that of its directory in `fuzz/corpus`.
     pub name: &'static str,
     run: Run,
 }
@@ -44,23 +34,23 @@ impl std::fmt::Debug for Target {
 }
 
 impl Target {
-    /// Calls it. Panics when a promise is broken.
+    /// Runs it. Panics when a property is violated.
     pub fn run(&mut self, bytes: &[u8]) {
         (self.run)(bytes);
     }
 
-    /// One by name.
+    /// The target of a name.
     #[must_use]
     pub fn named(name: &str) -> Self {
         all().into_iter().find(|target| target.name == name).unwrap()
     }
 }
 
-/// All of them.
+/// All targets.
 #[must_use]
 pub fn all() -> Vec<Target> {
-    let registry = isle_engine::ops::Registry::standard();
-    let mut tree = paths::Tree::new();
+    let registry = isle_api::Registry::standard();
+    let mut tree = guest_paths::Tree::new();
     let mut archives = archives::Ground::new();
     let runtime = mux::runtime();
     vec![
@@ -74,5 +64,7 @@ pub fn all() -> Vec<Target> {
         Target { name: "control", run: Box::new(control::run) },
         Target { name: "names", run: Box::new(names::run) },
         Target { name: "network", run: Box::new(network::run) },
+        Target { name: "port_headers", run: Box::new(port_headers::run) },
+        Target { name: "reflections", run: Box::new(reflections::run) },
     ]
 }

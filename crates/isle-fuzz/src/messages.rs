@@ -1,6 +1,6 @@
 //! Messages of MCP clients.
 
-use isle_engine::strict_json;
+use isle_core::strict_json;
 
 pub(crate) fn run(bytes: &[u8]) {
     match isle_mcp::read_message(bytes) {

@@ -1,4 +1,4 @@
-//! The multiplexer on the host's side, fed by an agent that sends whatever it likes.
+//! The multiplexer on the host, fed by a hostile agent.
 
 use std::time::Duration;
 

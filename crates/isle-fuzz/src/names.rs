@@ -3,16 +3,19 @@
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
-use isle_engine::Error;
-use isle_engine::values::{ByteSize, GuestPath, RunId, SandboxId, SandboxName, Span};
+use isle_core::Error;
+use isle_core::values::{ByteSize, GuestPath, RunId, SandboxId, SandboxName, Span};
 
 pub(crate) fn run(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Some(name) = same::<SandboxName>(text) {
-        assert!((1..=63).contains(&text.len()) && name.as_str() == text);
-        let first = text.as_bytes()[0];
-        assert!(first.is_ascii_alphanumeric(), "{text:?}");
-        assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)), "{text:?}");
+        assert!(name.as_str() == text && name.parts().count() <= 3, "{text:?}");
+        for part in text.split('/') {
+            assert!((1..=63).contains(&part.len()), "{text:?}");
+            assert!(part.as_bytes()[0].is_ascii_alphanumeric(), "{text:?}");
+            let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+            assert!(part.bytes().all(plain), "{text:?}");
+        }
     }
     for (id, prefix) in [
         (same::<RunId>(text).map(|id| id.to_string()), "run_"),

@@ -1,9 +1,10 @@
-//! What a sandbox says to the network: hosts, grants, questions about names, and the first words of
-//! connections.
+//! Network input of a sandbox: hosts, grants, DNS queries, and the first bytes of connections.
 
-use isle_egress::{Grant, HeadResult, Hello, Host, Requests, Target, check_head, server_name, understood};
-
-use crate::dns::{self, Answer, Read};
+use isle_agent::fuzzing::{Answer, Parsed, parse_dns};
+use isle_egress::{
+    ClientHello, Grant, HeadResult, Host, RequestGuard, RequestRules, Target, check_head,
+    parse_proxy_request, server_name,
+};
 
 pub(crate) fn run(bytes: &[u8]) {
     if let Ok(text) = std::str::from_utf8(bytes) {
@@ -15,36 +16,43 @@ pub(crate) fn run(bytes: &[u8]) {
         if let Ok(grant) = Grant::parse(text) {
             assert_eq!(Grant::parse(&grant.to_string()).ok(), Some(grant), "{text:?}");
         }
-        // Whoever reads a path that fits, in whatever way, stays below what was granted.
-        let requests = Requests::parse("/v1/*", None).unwrap();
+        // However a server interprets a matching path, it stays below the granted one.
+        let requests = RequestRules::parse("/v1/*", None).unwrap();
         for path in [text.to_owned(), format!("/v1/{text}")] {
             if requests.allow("GET", &path) {
                 assert_eq!(read_freely(&path).first().map(String::as_str), Some("v1"), "{path:?}");
             }
         }
     }
-    if let Ok(Hello::Named(name)) = server_name(bytes) {
+    if let Ok(ClientHello::Named(name)) = server_name(bytes) {
         assert!(name.as_str().is_ascii() && !name.as_str().is_empty());
     }
     let target = Target::parse("example.com:80", None).unwrap();
     if let Ok(HeadResult::Whole(head)) = check_head(bytes, &target) {
         assert!(head.length <= bytes.len());
-        // What passes on passes again, and as itself: nothing is hidden in it.
+        // A rewritten head is accepted unchanged: nothing is hidden in it.
         let Ok(HeadResult::Whole(again)) = check_head(&head.rewritten, &target) else {
             panic!("{:?}", String::from_utf8_lossy(&head.rewritten));
         };
         assert_eq!(again.length, head.rewritten.len());
     }
-    if let Some((target, used)) = understood(bytes) {
+    // Verdicts do not depend on how requests are split.
+    let verdicts = |size: usize| {
+        let mut guard = RequestGuard::default();
+        bytes.chunks(size).for_each(|piece| guard.read(piece));
+        std::iter::from_fn(|| guard.next_verdict()).collect::<Vec<_>>()
+    };
+    assert_eq!(verdicts(7), verdicts(bytes.len().max(1)));
+    if let Some((target, used)) = parse_proxy_request(bytes) {
         assert!(used <= bytes.len() && target.port != 0);
         assert_eq!(Target::parse(&target.to_string(), None).as_ref(), Ok(&target));
-        // What follows changes nothing of where it goes.
-        assert_eq!(understood(&[bytes, b"\r\n\r\n"].concat()), Some((target, used)));
+        // Later bytes do not change the target.
+        assert_eq!(parse_proxy_request(&[bytes, b"\r\n\r\n"].concat()), Some((target, used)));
     }
-    if let Read::Question(question) = dns::read(bytes) {
-        assert!(question.name.len() <= 255 && question.name.is_ascii());
+    if let Parsed::Query(query) = parse_dns(bytes) {
+        assert!(query.name.len() <= 255 && query.name.is_ascii());
         for answer in [Answer::Address(std::net::Ipv4Addr::LOCALHOST), Answer::Unknown, Answer::Failure] {
-            assert!(question.answered(answer).len() <= bytes.len() + 16);
+            assert!(query.answered(answer).len() <= bytes.len() + 16);
         }
     }
 }

@@ -5,14 +5,14 @@
 use std::ffi::{CStr, CString, c_long};
 use std::io;
 
-use isle_engine::engine::Keyring;
+use isle_core::keyring::Keyring;
 use zeroize::Zeroizing;
 
-use crate::sys::check;
+use isle_setup::sys::check;
 
 /// The type of keys that hold what they are given.
 const TYPE: &CStr = c"user";
-/// Whoever has the keyring may do everything with the key, and its user may see, read and find it, also
+/// The possessor of the keyring has all permissions; its user may view, read and search it, also
 /// from a session that does not have the keyring.
 const RIGHTS: c_long = 0x3f0b_0000;
 /// More than any key takes.
@@ -104,12 +104,12 @@ fn thread_keyring() -> c_long {
 
 impl Keyring for KernelKeyring {
     fn name(&self) -> String {
-        format!("the kernel's keyring of this user ({})", self.entry)
+        format!("the kernel keyring of this user ({})", self.entry)
     }
 
     fn remedy(&self) -> String {
         format!(
-            "it is empty after a restart of the machine; put the key there: keyctl padd user '{}' @u",
+            "the kernel keyring is empty after a reboot; add the key with: keyctl padd user '{}' @u",
             self.entry
         )
     }
@@ -136,7 +136,7 @@ impl Keyring for KernelKeyring {
         };
         let text = bytes.get(..length).and_then(|bytes| std::str::from_utf8(bytes).ok());
         let text =
-            text.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "what it holds is no key"))?;
+            text.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the entry is not a key"))?;
         Ok(Some(Zeroizing::new(text.to_owned())))
     }
 
@@ -166,7 +166,7 @@ mod tests {
     fn a_key_is_kept_replaced_and_taken_out() {
         let keyring = KernelKeyring::new(&format!("unit test {}", std::process::id()));
         match keyring.read() {
-            Err(error) => return eprintln!("skipped: the kernel has no keyrings for this process: {error}"),
+            Err(error) => isle_e2e::skip!("the kernel has no keyrings for this process: {error}"),
             Ok(before) => assert!(before.is_none()),
         }
         for text in ["a key", "another key"] {

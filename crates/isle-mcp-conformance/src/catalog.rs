@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use isle_engine::ops::{Registry, Toolsets};
+use isle_api::{Registry, Toolsets};
 use rmcp::model::{JsonObject, Tool};
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ const PLAIN: &[(&str, &str)] = &[
 
 /// Every tool.
 pub(crate) fn tools() -> Vec<Tool> {
-    let mut tools = isle_mcp::tools_of(&Registry::standard(), &Toolsets::all());
+    let mut tools = isle_mcp::tools_of(&Registry::standard(), &Toolsets::every());
     tools.extend(PLAIN.iter().map(|(name, description)| tool(name, description, json!({"type": "object"}))));
     let prompt =
         json!({"type": "object", "properties": {"prompt": {"type": "string"}}, "required": ["prompt"]});

@@ -1,4 +1,4 @@
-//! One tool call: who calls, progress while it waits, what a cancellation means, what is logged.
+//! One tool call: caller, progress notifications, cancellation, logging.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use isle_engine::context::Beat;
-use isle_engine::{CallContext, Door, Error};
+use isle_core::Error;
+use isle_engine::context::Progress;
+use isle_engine::{CallContext, Door};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, ProgressNotificationParam, ProgressToken, RequestId,
 };
@@ -17,22 +18,22 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::ask::{self, Era, InFlight, Same};
+use crate::elicitation::{self, CallKey, ElicitationMode, InFlight};
 use crate::handler::{McpHandler, McpPeer};
-use crate::outlive::Outlive;
 use crate::render;
-use crate::shorten::shorten;
+use crate::run_to_completion::RunToCompletion;
+use crate::truncate::truncate_escaped;
 
-/// Clients show at most so much of a progress message.
+/// Maximum length of a progress message.
 const PROGRESS_CHARACTERS: usize = 200;
 const LOG_CHARACTERS: usize = 200;
-/// How long an answer may wait for the progress before it.
-const LAST_BEATS: Duration = Duration::from_millis(200);
+/// How long a result waits for pending progress notifications.
+const PROGRESS_FLUSH_TIMEOUT: Duration = Duration::from_millis(200);
 const CLIENT_NAME_CHARACTERS: usize = 64;
-/// Questions of one call that wait to be put; who asks more is denied.
-const QUESTIONS: usize = 8;
+/// Maximum number of pending questions of one call; further ones are denied.
+const MAX_QUESTIONS: usize = 8;
 
-/// Arguments as the log may show them: a token is nobody's business.
+/// Arguments for the log, with tokens masked.
 fn logged(arguments: &Value) -> String {
     let mut shown = arguments.clone();
     if let Some(token) = shown.get_mut("token") {
@@ -50,18 +51,22 @@ impl McpHandler {
         let name = request.name;
         self.check_shown(&name, &context)?;
         let arguments = Value::Object(request.arguments.unwrap_or_default());
-        let log =
-            self.shared.log_calls.then(|| (Instant::now(), shorten(&logged(&arguments), LOG_CHARACTERS)));
+        let log = self
+            .shared
+            .log_calls
+            .then(|| (Instant::now(), truncate_escaped(&logged(&arguments), LOG_CHARACTERS)));
         let peer = self.peer(&context);
         let actor = actor(peer.as_ref(), &context);
-        let progress =
-            context.meta.get_progress_token().map(|token| Progress::start(context.peer.clone(), token));
-        let era = ask::era(&context);
-        let same = Same { name: name.to_string(), arguments, actor: actor.clone() };
+        let progress = context
+            .meta
+            .get_progress_token()
+            .map(|token| ProgressReporter::start(context.peer.clone(), token));
+        let mode = elicitation::elicitation_mode(&context);
+        let key = CallKey { name: name.to_string(), arguments, actor: actor.clone() };
         let mut flight = match &request.request_state {
             Some(state) => {
                 let responses = request.input_responses.as_ref();
-                match ask::resume(&self.shared, state, responses, &same).await? {
+                match elicitation::resume(&self.shared, state, responses, &key).await? {
                     Ok(flight) => flight,
                     Err(asked_again) => return Ok(asked_again),
                 }
@@ -69,11 +74,11 @@ impl McpHandler {
             None => {
                 let mut call_context = CallContext::new(Door::Mcp, actor.clone());
                 call_context.cancelled = CancellationToken::new();
-                call_context.beats = progress.as_ref().map(Progress::sink);
+                call_context.progress = progress.as_ref().map(ProgressReporter::sink);
                 if let Some(peer) = peer {
-                    call_context = call_context.within(peer.namespace, peer.authority);
+                    call_context = call_context.within(peer.namespace, peer.role);
                 }
-                self.take_off(call_context, &same, era)
+                self.start_call(call_context, &key, mode)
             }
         };
 
@@ -81,18 +86,18 @@ impl McpHandler {
         let outcome = loop {
             tokio::select! {
                 outcome = &mut flight.call => break outcome,
-                Some(question) = flight.questions.recv() => match era {
-                    Some(Era::Results) => return ask::park(&self.shared, flight, question, same),
-                    Some(Era::Requests) | None => {
-                        asking.push(ask::elicit(&self.shared, &context, flight.by.clone(), question));
+                Some(question) = flight.questions.recv() => match mode {
+                    Some(ElicitationMode::Results) => return elicitation::suspend(&self.shared, flight, question, key),
+                    Some(ElicitationMode::Requests) | None => {
+                        asking.push(elicitation::elicit(&self.shared, &context, flight.by.clone(), question));
                     }
                 },
                 Some(()) = asking.next() => {}
                 () = context.ct.cancelled() => {
-                    if self.lets_go(&context.id) {
-                        // The client went away without a word, or the daemon goes down: the run goes on.
+                    if self.is_disconnected(&context.id) {
+                        // The client disconnected, or the daemon shuts down: the run continues.
                         drop(flight);
-                        let message = "the connection ended; the run goes on, and `history` and `wait` find it";
+                        let message = "the connection was closed; the run continues, use `history` and `wait` to find it";
                         return Err(ErrorData::internal_error(message, None));
                     }
                     flight.by.cancelled.cancel();
@@ -112,43 +117,43 @@ impl McpHandler {
         })
     }
 
-    /// Begins a call.
-    fn take_off(&self, mut context: CallContext, same: &Same, era: Option<Era>) -> InFlight {
-        let (sender, questions) = mpsc::channel(QUESTIONS);
+    /// Starts a call.
+    fn start_call(&self, mut context: CallContext, key: &CallKey, mode: Option<ElicitationMode>) -> InFlight {
+        let (sender, questions) = mpsc::channel(MAX_QUESTIONS);
         let by = context.clone();
-        context.questions = era.map(|_| sender);
+        context.questions = mode.map(|_| sender);
         let (engine, operation, input) =
-            (self.shared.engine.clone(), same.name.clone(), same.arguments.clone());
-        let call = Outlive::new(async move { engine.call(context, &operation, input).await });
+            (self.shared.engine.clone(), key.name.clone(), key.arguments.clone());
+        let call = RunToCompletion::new(async move { engine.call(context, &operation, input).await });
         InFlight { call, questions, by }
     }
 
-    /// A tool of a set that is not on is refused like one that does not exist, with the way to it.
+    /// A tool of a toolset that is not enabled is rejected like an unknown tool, with a hint how to enable it.
     fn check_shown(&self, name: &str, context: &RequestContext<RoleServer>) -> Result<(), ErrorData> {
         let sets = self.toolsets(context);
-        let words = match self.shared.tools.set_of(name) {
+        let message = match self.shared.tools.set_of(name) {
             Some(set) if sets.has(set) => return Ok(()),
             Some(set) => {
                 let set = set.name();
                 format!(
-                    "the tool {name:?} is in the set {set:?}, which is not on; start with `isle mcp --toolsets {sets},{set}`"
+                    "tool {name:?} is in toolset {set:?}, which is not enabled; start with `isle mcp --toolsets {sets},{set}`"
                 )
             }
-            None => format!("there is no tool {:?}", shorten(name, LOG_CHARACTERS)),
+            None => format!("unknown tool: {:?}", truncate_escaped(name, LOG_CHARACTERS)),
         };
         let shown: Vec<_> = self.shared.tools.shown(sets).into_iter().map(|tool| tool.name).collect();
-        Err(ErrorData::invalid_params(words, Some(json!({ "tools": shown }))))
+        Err(ErrorData::invalid_params(message, Some(json!({ "tools": shown }))))
     }
 
-    /// Whether the end of this request is the end of its connection, and not the client's wish.
-    fn lets_go(&self, id: &RequestId) -> bool {
+    /// Whether the request was cancelled by the end of its connection, and not by the client.
+    fn is_disconnected(&self, id: &RequestId) -> bool {
         match &self.stream {
             Some(stream) => stream.ended_without_cancelling(id),
-            None => self.shared.leaving.load(Ordering::Acquire),
+            None => self.shared.shutting_down.load(Ordering::Acquire),
         }
     }
 
-    /// The peer as the door knows it: of the stream, or of this request.
+    /// The peer of the stream, or of this HTTP request.
     fn peer(&self, context: &RequestContext<RoleServer>) -> Option<McpPeer> {
         let from_http = || {
             let parts = context.extensions.get::<http::request::Parts>()?;
@@ -158,9 +163,9 @@ impl McpHandler {
     }
 }
 
-/// The client by its own word, and the peer as the door knows it.
+/// The name the client gives itself, and the authenticated peer.
 fn actor(peer: Option<&McpPeer>, context: &RequestContext<RoleServer>) -> String {
-    let client = context.client_info().map(|client| shorten(&client.name, CLIENT_NAME_CHARACTERS));
+    let client = context.client_info().map(|client| truncate_escaped(&client.name, CLIENT_NAME_CHARACTERS));
     let client = client.as_deref().unwrap_or("unknown");
     match peer {
         Some(peer) => format!("mcp:{client} {}", peer.actor),
@@ -168,32 +173,32 @@ fn actor(peer: Option<&McpPeer>, context: &RequestContext<RoleServer>) -> String
     }
 }
 
-/// Turns beats into progress notifications, in order, without ever making the engine wait.
-struct Progress {
-    sender: mpsc::Sender<Beat>,
+/// Sends progress notifications in order, without blocking the engine.
+struct ProgressReporter {
+    sender: mpsc::Sender<Progress>,
     forward: tokio::task::JoinHandle<()>,
     end: CancellationToken,
 }
 
-impl Progress {
+impl ProgressReporter {
     fn start(peer: Peer<RoleServer>, token: ProgressToken) -> Self {
-        let (sender, mut beats) = mpsc::channel::<Beat>(4);
+        let (sender, mut updates) = mpsc::channel::<Progress>(4);
         let end = CancellationToken::new();
         let ended = end.clone();
         let forward = tokio::spawn(async move {
             let mut last = 0.0_f64;
             loop {
-                let beat = tokio::select! {
+                let update = tokio::select! {
                     biased;
-                    beat = beats.recv() => beat,
+                    update = updates.recv() => update,
                     () = ended.cancelled() => None,
                 };
-                let Some(beat) = beat else { break };
-                // The protocol wants every value above the one before.
-                last = if beat.progress > last { beat.progress } else { last + 0.001 };
-                let message = shorten(&beat.message, PROGRESS_CHARACTERS - 1);
+                let Some(update) = update else { break };
+                // The protocol requires increasing values.
+                last = if update.progress > last { update.progress } else { last + 0.001 };
+                let message = truncate_escaped(&update.message, PROGRESS_CHARACTERS - 1);
                 let mut notice = ProgressNotificationParam::new(token.clone(), last).with_message(message);
-                notice.total = beat.total;
+                notice.total = update.total;
                 if peer.notify_progress(notice).await.is_err() {
                     break;
                 }
@@ -202,22 +207,22 @@ impl Progress {
         Self { sender, forward, end }
     }
 
-    /// What was said before the answer is told before it; a client that does not read misses it.
+    /// Sends pending notifications before the result; a client that does not read misses them.
     async fn finish(mut self) {
         self.end.cancel();
-        tokio::time::timeout(LAST_BEATS, &mut self.forward).await.ok();
+        tokio::time::timeout(PROGRESS_FLUSH_TIMEOUT, &mut self.forward).await.ok();
     }
 
-    fn sink(&self) -> isle_engine::context::BeatSink {
+    fn sink(&self) -> isle_engine::context::ProgressSink {
         let sender = self.sender.clone();
-        // A full channel means the client does not read; the next beat will do.
-        Arc::new(move |beat| drop(sender.try_send(beat)))
+        // A full channel means that the client does not read; drop the notification.
+        Arc::new(move |update| drop(sender.try_send(update)))
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressReporter {
     fn drop(&mut self) {
-        // No progress may follow the answer.
+        // No progress notification may follow the result.
         self.forward.abort();
     }
 }

@@ -1,12 +1,12 @@
-//! The one handler behind every MCP connection. It holds no state of its own: a new copy serves
-//! each session (and each request of the sessionless revision), all sharing one engine.
+//! The handler of all MCP connections. It is stateless: a clone serves each session (and each request of the
+//! sessionless revision), all sharing one engine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use isle_engine::ops::Toolsets;
-use isle_engine::values::Namespace;
-use isle_engine::{Authority, Engine};
+use isle_api::Toolsets;
+use isle_core::values::Namespace;
+use isle_engine::{CallerRole, Engine};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CompleteRequestMethod, CompleteRequestParams, CompleteResult,
     Implementation, ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesRequestMethod,
@@ -16,53 +16,53 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
-use crate::ask::Parking;
+use crate::elicitation::SuspendedCalls;
 use crate::stream::StreamState;
-use crate::tools::{Descriptions, Shelf};
+use crate::tools::{Descriptions, ToolList};
 
 const INSTRUCTIONS: &str = "\
 Use these tools whenever code or shell commands should run in an isolated Linux sandbox instead of on the user's machine. \
-`exec` and `run_code` make the sandbox on first use (name `default` unless you give one); files live in /workspace and stay there. \
-A command that outlasts `wait` keeps running: pick it up with `wait` or `logs`, end it with `kill`. \
-Errors carry a code and what to do next.";
+`exec` and `run_code` create the sandbox on first use (named `default` unless you pass a name); files in /workspace persist. \
+A command that takes longer than `wait` keeps running: continue with `wait` or `logs`, stop it with `kill`. \
+Errors contain a code and the next step.";
 
-/// Who is at the other end, put into a request's extensions by the HTTP door.
+/// The authenticated caller; the HTTP server adds it to the extensions of a request.
 #[derive(Debug, Clone)]
 pub struct McpPeer {
-    /// As the audit names it.
+    /// Name in the audit log.
     pub actor: Arc<str>,
-    /// Where it works.
+    /// Its namespace.
     pub namespace: Namespace,
-    /// What it may do besides.
-    pub authority: Authority,
+    /// Its role.
+    pub role: CallerRole,
 }
 
-/// Switches of the MCP door.
+/// Options of the MCP server.
 #[derive(Debug, Clone, Default)]
 pub struct McpOptions {
-    /// Log every tool call (name, caller, shortened arguments, outcome).
+    /// Log every tool call (name, caller, truncated arguments, outcome).
     pub log_calls: bool,
-    /// What a client that does not choose is shown. A client of the HTTP door chooses by a [`Toolsets`]
-    /// among the extensions of its requests.
+    /// Default toolsets of a client. An HTTP client selects others with a [`Toolsets`] in the extensions of its
+    /// requests.
     pub toolsets: Toolsets,
-    /// What the operator says about tools.
+    /// Tool descriptions set by the operator.
     pub descriptions: Descriptions,
 }
 
-/// What all copies of a handler share.
+/// State shared by all clones of a handler.
 pub(crate) struct Shared {
     pub(crate) engine: Engine,
-    pub(crate) tools: Shelf,
+    pub(crate) tools: ToolList,
     pub(crate) log_calls: bool,
-    pub(crate) leaving: AtomicBool,
-    pub(crate) parking: Parking,
+    pub(crate) shutting_down: AtomicBool,
+    pub(crate) suspended_calls: SuspendedCalls,
 }
 
 /// Serves the registry's operations as MCP tools.
 #[derive(Clone)]
 pub struct McpHandler {
     pub(crate) shared: Arc<Shared>,
-    /// Unless the request says otherwise.
+    /// Default; a request may override it.
     toolsets: Toolsets,
     pub(crate) peer: Option<McpPeer>,
     pub(crate) stream: Option<Arc<StreamState>>,
@@ -75,36 +75,36 @@ impl std::fmt::Debug for McpHandler {
 }
 
 impl McpHandler {
-    /// A handler over an engine. Make it once and clone it.
+    /// A handler for an engine. Create it once and clone it.
     #[must_use]
     pub fn new(engine: Engine, options: McpOptions) -> Self {
-        let tools = Shelf::new(engine.registry(), &options.descriptions);
+        let tools = ToolList::new(engine.registry(), &options.descriptions);
         let shared = Shared {
             engine,
             tools,
             log_calls: options.log_calls,
-            leaving: AtomicBool::new(false),
-            parking: Parking::default(),
+            shutting_down: AtomicBool::new(false),
+            suspended_calls: SuspendedCalls::default(),
         };
         Self { shared: Arc::new(shared), toolsets: options.toolsets, peer: None, stream: None }
     }
 
-    /// The same for a client that wants these sets of tools.
+    /// The same with other toolsets.
     #[must_use]
     pub fn with_toolsets(&self, toolsets: Toolsets) -> Self {
         Self { toolsets, ..self.clone() }
     }
 
-    /// The daemon goes down: from here on a connection that ends leaves its runs alone.
-    pub fn leave(&self) {
-        self.shared.leaving.store(true, Ordering::Release);
+    /// The daemon shuts down: from here on, closing a connection does not cancel its runs.
+    pub fn begin_shutdown(&self) {
+        self.shared.shutting_down.store(true, Ordering::Release);
     }
 
     pub(crate) fn for_stream(&self, peer: McpPeer, stream: Arc<StreamState>) -> Self {
         Self { peer: Some(peer), stream: Some(stream), ..self.clone() }
     }
 
-    /// The sets of tools this request may use.
+    /// The toolsets this request may use.
     pub(crate) fn toolsets<'a>(&'a self, context: &'a RequestContext<RoleServer>) -> &'a Toolsets {
         let parts = context.extensions.get::<http::request::Parts>();
         parts.and_then(|parts| parts.extensions.get::<Toolsets>()).unwrap_or(&self.toolsets)
@@ -138,7 +138,7 @@ impl ServerHandler for McpHandler {
         self.call(request, context).await
     }
 
-    // The SDK answers these with empty lists; a server that has no such thing must say so.
+    // The SDK returns empty lists; a server without these features must return "method not found".
 
     async fn list_prompts(
         &self,

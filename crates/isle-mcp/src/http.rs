@@ -1,5 +1,5 @@
-//! The streamable HTTP transport, put together once for every handler: the product's and the
-//! conformance fixtures' go through this same function.
+//! The streamable HTTP transport, configured once for every handler: the daemon's and the conformance
+//! fixtures'.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,26 +13,25 @@ use tokio_util::sync::CancellationToken;
 /// The service that is mounted at `/mcp`.
 pub type HttpService<H> = StreamableHttpService<H, LocalSessionManager>;
 
-/// Sessions of the older revisions are ended after this silence. The SDK counts a long call as
-/// silence too, so it has to be longer than any call.
+/// Idle timeout of sessions of the older revisions. The SDK counts a long call as idle time, so it must be longer
+/// than any call.
 const SESSION_KEEP_ALIVE: Duration = Duration::from_secs(24 * 3600);
 
-/// Most sessions at once. Those of clients that went without a word count until they are forgotten.
+/// Maximum number of sessions. Sessions of clients that disconnected count until they time out.
 pub const MAX_SESSIONS: usize = 2048;
 
-/// How the transport is set up.
+/// Options of the transport.
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
-    /// Ends every open stream when it fires.
+    /// Closes all open streams when it is cancelled.
     pub shutdown: CancellationToken,
-    /// Largest request.
+    /// Maximum size of a request body.
     pub max_body_bytes: usize,
 }
 
-/// A service that answers MCP over HTTP: sessions and event streams for the revisions up to
-/// 2025-11-25, self-contained requests for 2026-07-28. The listener in front of it has already
-/// checked `Host`, `Origin` and the token, for all routes in one place, so it is not done again
-/// here by a second parser.
+/// A service for MCP over HTTP: sessions and event streams for the revisions up to 2025-11-25, self-contained
+/// requests for 2026-07-28. The server has already checked `Host`, `Origin` and the token for all routes, so they
+/// are not parsed a second time here.
 pub fn http_service<H>(handler: H, options: HttpOptions) -> (HttpService<H>, Sessions)
 where
     H: ServerHandler + Clone,
@@ -43,20 +42,20 @@ where
         .disable_allowed_hosts()
         .with_cancellation_token(options.shutdown)
         .with_max_request_body_bytes(options.max_body_bytes)
-        // A plain JSON answer is one write and one read less than an event stream; the transport
-        // still streams as soon as a call reports progress first.
+        // A plain JSON response saves one write and one read; the transport still streams when a call
+        // reports progress.
         .with_json_response(true);
     let sessions = Arc::new(sessions);
     let service = StreamableHttpService::new(move || Ok(handler.clone()), sessions.clone(), config);
     (service, Sessions(sessions))
 }
 
-/// The sessions a service has open.
+/// The open sessions of a service.
 #[derive(Debug, Clone)]
 pub struct Sessions(Arc<LocalSessionManager>);
 
 impl Sessions {
-    /// Whether there is room for another one.
+    /// Whether another session may be opened.
     pub async fn has_room(&self) -> bool {
         self.0.sessions.read().await.len() < MAX_SESSIONS
     }

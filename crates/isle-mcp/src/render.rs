@@ -1,16 +1,15 @@
-//! Results as a model reads them. `structuredContent` is complete by itself; the text block says
-//! the same for clients that only show text.
+//! Formats results for models. `structuredContent` is complete; the text block contains the same for clients
+//! that only show text.
 
-use isle_engine::Error;
+use isle_core::Error;
 use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
 use serde_json::{Map, Value};
 
-/// The key under which a failed result carries the error for programs. Not `structuredContent`:
-/// common clients check that against the tool's output schema even when the call failed, and then
-/// throw the whole result away, message included.
+/// Key of the structured error of a failed result. Not `structuredContent`: common clients validate that
+/// against the tool's output schema even for errors, and then discard the whole result, message included.
 pub(crate) const ERROR_KEY: &str = "isle/error";
 
-/// A call that worked.
+/// Result of a successful call.
 pub(crate) fn success(mut output: Value) -> CallToolResult {
     let pictures = take_pictures(&mut output);
     let text = match &output {
@@ -23,7 +22,7 @@ pub(crate) fn success(mut output: Value) -> CallToolResult {
     result
 }
 
-/// A call that failed, in words a model can act on.
+/// Result of a failed call.
 pub(crate) fn failure(error: &Error) -> CallToolResult {
     let mut text = format!("{}: {}", error.code.as_str(), error.message);
     for step in &error.next_steps {
@@ -39,7 +38,7 @@ pub(crate) fn failure(error: &Error) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(text)]).with_meta(Some(meta))
 }
 
-/// A run as text: what it printed, then how it stands. `None` when the fields are not a run's.
+/// A run as text: its output, then a status line. `None` when the fields are not those of a run.
 fn run_text(fields: &Map<String, Value>) -> Option<String> {
     let text_of = |key: &str| fields.get(key).and_then(Value::as_str);
     let (run_id, state) = (text_of("run_id")?, text_of("state")?);
@@ -60,9 +59,9 @@ fn run_text(fields: &Map<String, Value>) -> Option<String> {
             text.push_str(&format!(", {before}{number}{after}"));
         }
     }
-    for (key, words) in [("stdout_truncated", "stdout cut"), ("stderr_truncated", "stderr cut")] {
+    for (key, note) in [("stdout_truncated", "stdout truncated"), ("stderr_truncated", "stderr truncated")] {
         if fields.get(key).and_then(Value::as_bool) == Some(true) {
-            text.push_str(&format!(", {words}: `logs` pages the rest"));
+            text.push_str(&format!(", {note}: read the rest with `logs`"));
         }
     }
     if let Some(context) = fields.get("context") {
@@ -78,29 +77,29 @@ fn run_text(fields: &Map<String, Value>) -> Option<String> {
     }
     for violation in fields.get("violations").and_then(Value::as_array).into_iter().flatten() {
         if let (Some(what), Some(remedy)) = (violation["what"].as_str(), violation["remedy"].as_str()) {
-            text.push_str(&format!("\nrefused: {what}: {remedy}"));
+            let whose = if violation["shared"] == true { " (by some process of the sandbox)" } else { "" };
+            text.push_str(&format!("\ndenied: {what}{whose}: {remedy}"));
         }
     }
     Some(text)
 }
 
-/// Pictures of a run as blocks of their own: what a model can look at it need not read. In their
-/// place stays which block it is.
+/// Moves the images of a run to image blocks; the number of the block replaces the data.
 fn take_pictures(output: &mut Value) -> Vec<ContentBlock> {
     let mut blocks = Vec::new();
     let results = output.get_mut("results").and_then(Value::as_array_mut);
     for result in results.into_iter().flatten().filter_map(Value::as_object_mut) {
         for (form, kind) in [("png", "image/png"), ("jpeg", "image/jpeg")] {
             if let Some(Value::String(data)) = result.get_mut(form) {
-                let place = format!("image block {}", blocks.len() + 1);
-                blocks.push(ContentBlock::image(std::mem::replace(data, place), kind));
+                let reference = format!("image block {}", blocks.len() + 1);
+                blocks.push(ContentBlock::image(std::mem::replace(data, reference), kind));
             }
         }
     }
     blocks
 }
 
-/// What code gave back: the best form of each result that is text.
+/// Appends the results of code as text.
 fn push_results(text: &mut String, fields: &Map<String, Value>) {
     for result in fields.get("results").and_then(Value::as_array).into_iter().flatten() {
         let form = |name: &str| result.get(name).and_then(Value::as_str);
@@ -124,7 +123,7 @@ fn push_block(text: &mut String, block: &str) {
 
 #[cfg(test)]
 mod tests {
-    use isle_engine::{Code, Error};
+    use isle_core::{Code, Error};
     use serde_json::json;
 
     use super::{ERROR_KEY, failure, success};
@@ -141,7 +140,7 @@ mod tests {
         let result = success(run.clone());
         assert_eq!(
             text_of(&result),
-            "out\n[stderr]\nerr\n[failed, exit 2, 7 ms, stdout cut: `logs` pages the rest, run_id run_1]\nwhat to do"
+            "out\n[stderr]\nerr\n[failed, exit 2, 7 ms, stdout truncated: read the rest with `logs`, run_id run_1]\nwhat to do"
         );
         assert_eq!(result.structured_content, Some(run));
     }

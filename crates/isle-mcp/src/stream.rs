@@ -1,5 +1,5 @@
-//! MCP over a byte stream: newline-separated JSON, as on stdio. `isle mcp` pipes its stdin and
-//! stdout here, so the session lives in the daemon.
+//! MCP over a byte stream: newline-delimited JSON, as on stdio. `isle mcp` copies its stdin and stdout here, so
+//! the session runs in the daemon.
 
 use std::collections::HashSet;
 use std::pin::Pin;
@@ -14,24 +14,24 @@ use tokio::io::{AsyncRead, AsyncWrite, Empty};
 use tokio_util::sync::CancellationToken;
 
 use crate::handler::{McpHandler, McpPeer};
-use crate::lines::{Line, Lines};
+use crate::message_reader::{MessageReader, Received};
 
-/// The longest line a client may send. Longer ones are refused, the connection stays.
+/// Maximum length of a line. Longer ones are rejected; the connection stays open.
 pub const MAX_LINE: usize = 16 * 1024 * 1024;
 
-/// A client that cancels more requests than this before they notice is not remembered in full.
-const REMEMBERED_CANCELLATIONS: usize = 1024;
+/// Maximum number of cancellations stored until their requests handle them.
+const MAX_CANCELLATIONS: usize = 1024;
 
-/// Why a stream was not served to its end.
+/// Why a stream could not be served.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
-    /// The client did not open the session as the protocol wants it.
-    #[error("the MCP session could not be opened: {0}")]
+    /// The initialization failed.
+    #[error("cannot open the MCP session: {0}")]
     Handshake(#[from] Box<ServerInitializeError>),
 }
 
-/// Serves one client until it closes the stream or `shutdown` fires. Calls still waiting then are
-/// let go of, not killed; what they wait for stays reachable through `wait` and `logs`.
+/// Serves one client until it closes the stream or `shutdown` is cancelled. Pending calls are detached then, not
+/// killed; their runs remain available through `wait` and `logs`.
 pub async fn serve_stream<T>(
     handler: &McpHandler,
     io: T,
@@ -43,13 +43,13 @@ where
 {
     let state = Arc::new(StreamState::default());
     let (read, write) = tokio::io::split(io);
-    let lines = Lines::new(read, MAX_LINE);
+    let lines = MessageReader::new(read, MAX_LINE);
     let answers = AsyncRwTransport::new_server(tokio::io::empty(), write);
     let handler = handler.for_stream(peer, state.clone());
     let service = tokio::select! {
-        service = handler.serve(Watched { lines, answers, refusing: None, state: state.clone() }) => match service {
+        service = handler.serve(Watched { lines, answers, rejecting: None, state: state.clone() }) => match service {
             Ok(service) => service,
-            // A client that connects and leaves again has done nothing wrong.
+            // Not an error: the client connected and disconnected.
             Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
             Err(error) => return Err(Box::new(error).into()),
         },
@@ -68,7 +68,7 @@ where
     Ok(())
 }
 
-/// What the handler must know about its stream to tell a wish to cancel from a lost client.
+/// State of a stream that distinguishes a cancelled request from a lost client.
 #[derive(Debug, Default)]
 pub(crate) struct StreamState {
     inner: Mutex<StreamInner>,
@@ -91,7 +91,7 @@ impl StreamState {
 
     fn cancel(&self, id: RequestId) {
         let mut inner = self.lock();
-        if inner.cancelled.len() >= REMEMBERED_CANCELLATIONS {
+        if inner.cancelled.len() >= MAX_CANCELLATIONS {
             inner.cancelled.clear();
         }
         inner.cancelled.insert(id);
@@ -99,18 +99,18 @@ impl StreamState {
 
     pub(crate) fn ended_without_cancelling(&self, id: &RequestId) -> bool {
         let mut inner = self.lock();
-        let wished = inner.cancelled.remove(id);
-        inner.ended && !wished
+        let was_cancelled = inner.cancelled.remove(id);
+        inner.ended && !was_cancelled
     }
 }
 
-/// Both directions, noting cancellations and the end before the service loop acts on them.
+/// Both directions; records cancellations and the end of the stream before the service loop handles them.
 struct Watched<R: AsyncRead, W: AsyncWrite> {
-    lines: Lines<R>,
+    lines: MessageReader<R>,
     answers: AsyncRwTransport<RoleServer, Empty, W>,
-    /// The answer to a line that was refused, on its way. The next line is read after it is gone, so that a
-    /// client that does not listen cannot pile them up.
-    refusing: Option<Pin<Box<dyn Future<Output = std::io::Result<()>> + Send>>>,
+    /// The pending error response to an invalid line. The next line is read after it was sent, so that a client
+    /// that does not read cannot accumulate responses.
+    rejecting: Option<Pin<Box<dyn Future<Output = std::io::Result<()>> + Send>>>,
     state: Arc<StreamState>,
 }
 
@@ -130,21 +130,21 @@ where
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         loop {
-            // This future is dropped whenever something else is ready first, so what it waits for is kept.
-            if let Some(refusing) = &mut self.refusing {
-                // A client that is gone shows in the next line.
-                let _ = refusing.await;
-                self.refusing = None;
+            // This future may be dropped at any await, so the pending response is stored.
+            if let Some(rejecting) = &mut self.rejecting {
+                // A lost client is detected when the next line is read.
+                let _ = rejecting.await;
+                self.rejecting = None;
             }
             match self.lines.next().await {
-                Some(Line::Message(message)) => {
+                Some(Received::Message(message)) => {
                     if let Some(id) = cancelled_request(&message) {
                         self.state.cancel(id);
                     }
                     return Some(*message);
                 }
-                Some(Line::Refused(refused)) => {
-                    self.refusing = Some(Box::pin(self.answers.send(refused.into_message())));
+                Some(Received::Rejected(rejected)) => {
+                    self.rejecting = Some(Box::pin(self.answers.send(rejected.into_message())));
                 }
                 None => {
                     self.state.end();

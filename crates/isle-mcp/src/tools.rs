@@ -1,46 +1,45 @@
-//! The registry's operations as MCP tools, each made once per server, when it is first asked for; a client
-//! is shown the sets it asked for.
+//! The registry's operations as MCP tools, each built once per server on first use; a client sees the toolsets
+//! it selected.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use isle_engine::ops::{Effect, Entry, Registry, Toolset, Toolsets};
-use isle_engine::{Code, Error};
+use isle_api::{Definition, Effect, Registry, Toolset, Toolsets};
+use isle_core::{Code, Error};
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 
-/// Every operation of these sets, in the registry's order.
+/// The tools of these toolsets, in the registry's order.
 #[must_use]
 pub fn tools_of(registry: &Registry, sets: &Toolsets) -> Vec<Tool> {
-    let entries = registry.entries().iter().filter(|entry| sets.has(entry.toolset));
+    let entries = registry.definitions().iter().filter(|entry| sets.has(entry.toolset));
     entries.map(|entry| tool(entry, entry.description.to_owned())).collect()
 }
 
-/// What an operator says to models about tools, besides what Isle says: by name of the tool.
+/// Tool descriptions set by the operator, by tool name.
 #[derive(Debug, Clone, Default)]
 pub struct Descriptions {
-    /// Instead of Isle's words.
+    /// Replace the built-in description.
     pub replaced: BTreeMap<String, String>,
-    /// Behind them.
+    /// Appended to the description.
     pub appended: BTreeMap<String, String>,
 }
 
 impl Descriptions {
-    /// Refuses names no tool has, which would otherwise do nothing.
+    /// Rejects unknown tool names.
     pub fn check(&self, registry: &Registry) -> Result<(), Error> {
         let is_tool = |name: &String| {
-            registry.entries().iter().any(|entry| entry.name == name && entry.toolset != Toolset::None)
+            registry.definitions().iter().any(|entry| entry.name == name && entry.toolset != Toolset::None)
         };
         match self.replaced.keys().chain(self.appended.keys()).find(|name| !is_tool(name)) {
             None => Ok(()),
-            Some(name) => Err(Error::new(
-                Code::ConfigInvalid,
-                format!("a description is given for {name:?}, which is no tool"),
-            )
-            .next("`isle call` lists the operations, and which are tools")),
+            Some(name) => {
+                Err(Error::new(Code::ConfigInvalid, format!("description for an unknown tool: {name:?}"))
+                    .next("run `isle call` to list the operations and their toolsets"))
+            }
         }
     }
 
-    fn of(&self, entry: &Entry) -> String {
+    fn of(&self, entry: &Definition) -> String {
         let own = self.replaced.get(entry.name).map_or(entry.description, String::as_str);
         match self.appended.get(entry.name) {
             Some(more) => format!("{own} {more}"),
@@ -49,50 +48,50 @@ impl Descriptions {
     }
 }
 
-/// All tools with their sets.
-pub(crate) struct Shelf(Vec<Slot>);
+/// All tools with their toolsets.
+pub(crate) struct ToolList(Vec<LazyTool>);
 
-/// A tool's place.
-struct Slot {
-    entry: Entry,
+/// A tool that is built on first use.
+struct LazyTool {
+    entry: Definition,
     description: String,
     made: OnceLock<Tool>,
 }
 
-impl Slot {
+impl LazyTool {
     fn tool(&self) -> &Tool {
         self.made.get_or_init(|| tool(&self.entry, self.description.clone()))
     }
 }
 
-impl Shelf {
+impl ToolList {
     pub(crate) fn new(registry: &Registry, descriptions: &Descriptions) -> Self {
-        let tools = registry.entries().iter().filter(|entry| entry.toolset != Toolset::None);
-        let slot = |entry: &Entry| Slot {
+        let tools = registry.definitions().iter().filter(|entry| entry.toolset != Toolset::None);
+        let lazy = |entry: &Definition| LazyTool {
             description: descriptions.of(entry),
             entry: entry.clone(),
             made: OnceLock::new(),
         };
-        Self(tools.map(slot).collect())
+        Self(tools.map(lazy).collect())
     }
 
-    /// What a client sees.
+    /// The tools of these toolsets.
     pub(crate) fn shown(&self, sets: &Toolsets) -> Vec<Tool> {
-        self.0.iter().filter(|slot| sets.has(slot.entry.toolset)).map(|slot| slot.tool().clone()).collect()
+        self.0.iter().filter(|lazy| sets.has(lazy.entry.toolset)).map(|lazy| lazy.tool().clone()).collect()
     }
 
-    /// A tool, whether shown or not.
+    /// A tool of any toolset.
     pub(crate) fn find(&self, name: &str) -> Option<&Tool> {
-        self.slot(name).map(Slot::tool)
+        self.lazy_tool(name).map(LazyTool::tool)
     }
 
-    /// The set a tool is in.
+    /// The toolset of a tool.
     pub(crate) fn set_of(&self, name: &str) -> Option<Toolset> {
-        self.slot(name).map(|slot| slot.entry.toolset)
+        self.lazy_tool(name).map(|lazy| lazy.entry.toolset)
     }
 
-    fn slot(&self, name: &str) -> Option<&Slot> {
-        self.0.iter().find(|slot| slot.entry.name == name)
+    fn lazy_tool(&self, name: &str) -> Option<&LazyTool> {
+        self.0.iter().find(|lazy| lazy.entry.name == name)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -100,7 +99,7 @@ impl Shelf {
     }
 }
 
-fn tool(entry: &Entry, description: String) -> Tool {
+fn tool(entry: &Definition, description: String) -> Tool {
     Tool::new(entry.name, description, object(entry.tool_input_schema().into()))
         .with_title(entry.title)
         .with_raw_output_schema(object(entry.tool_output_schema().into()))
@@ -114,8 +113,8 @@ fn object(schema: serde_json::Value) -> Arc<JsonObject> {
     }
 }
 
-/// What a client may believe about a call before it makes it. A sandbox is a closed world: no
-/// operation here reaches past it on its own.
+/// Hints for clients about the effect of a call. `openWorld` is false: no operation reaches beyond the sandbox
+/// by itself.
 fn annotations(effect: Effect) -> ToolAnnotations {
     let closed = ToolAnnotations::new().open_world(false);
     match effect {

@@ -1,8 +1,8 @@
 //! MCP over a byte stream, spoken line by line as a client does, to an engine without backends.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use isle_engine::values::Namespace;
-use isle_engine::{Authority, Engine, EngineConfig};
+use isle_core::values::Namespace;
+use isle_engine::{CallerRole, Engine, EngineConfig};
 use isle_mcp::{McpHandler, McpOptions, McpPeer, StreamError, serve_stream};
 use isle_store::Store;
 use serde_json::{Value, json};
@@ -27,11 +27,8 @@ impl Client {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let shutdown = CancellationToken::new();
         let ends = shutdown.clone();
-        let peer = McpPeer {
-            actor: "uid:7".into(),
-            namespace: Namespace::default(),
-            authority: Authority::Operator,
-        };
+        let peer =
+            McpPeer { actor: "uid:7".into(), namespace: Namespace::default(), role: CallerRole::Operator };
         let server = tokio::spawn(async move { serve_stream(&handler, theirs, peer, ends).await });
         let (reader, writer) = tokio::io::split(ours);
         Self { lines: BufReader::new(reader).lines(), writer, server, shutdown, _state: state }

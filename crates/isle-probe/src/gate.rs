@@ -1,5 +1,5 @@
-//! Ways around the gate that stands between a sandbox and the network: odd spellings of addresses, the
-//! stream between the sandbox and its daemon, routes and addresses of one's own.
+//! Attempts to bypass the network gate of a sandbox: unusual forms of addresses, the stream between the
+//! sandbox and its daemon, own routes and addresses.
 
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -15,17 +15,17 @@ use crate::outcome::{Outcome, Tried};
 use crate::target::Target;
 
 pub(crate) const ATTACKS: &[Attack] = &[
-    Attack::new("net.host_forms", "reach the host's loopback by odd spellings of its address", host_forms),
+    Attack::new("net.host_forms", "reach the host's loopback by unusual forms of its address", host_forms),
     Attack::new("net.unix_listed", "connect to every socket the kernel lists", unix_listed),
-    Attack::new("net.agent_stream", "take the stream to the daemon from whoever has it", agent_stream),
+    Attack::new("net.agent_stream", "take the stream to the daemon from another process", agent_stream),
     Attack::new("net.routes", "add a route", routes),
-    Attack::new("net.transparent", "speak for an address of somebody else", transparent),
+    Attack::new("net.transparent", "use an address of another host", transparent),
     Attack::new("net.tun", "make an interface that this program answers", tun),
 ];
 
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// As numbers of every kind that C libraries read, and names.
+/// In all numeric forms that C libraries parse, and as names.
 fn host_forms(target: &Target) -> Tried {
     let port: u16 = target.number("tcp")?;
     let forms = [
@@ -47,9 +47,9 @@ fn host_forms(target: &Target) -> Tried {
         let stream = (form, port).to_socket_addrs().and_then(|found| {
             let mut last = io::Error::from(io::ErrorKind::NotFound);
             for address in found {
-                match TcpStream::connect_timeout(&address, PATIENCE) {
+                match TcpStream::connect_timeout(&address, TIMEOUT) {
                     Ok(stream) => {
-                        stream.set_read_timeout(Some(PATIENCE)).ok();
+                        stream.set_read_timeout(Some(TIMEOUT)).ok();
                         return Ok(stream);
                     }
                     Err(error) => last = error,
@@ -84,7 +84,7 @@ fn unix_listed(_: &Target) -> Tried {
     })))
 }
 
-/// Whoever has it could answer in the daemon's place, or ask in the agent's.
+/// A process with that stream could impersonate the daemon or the agent.
 fn agent_stream(_: &Target) -> Tried {
     // SAFETY: cannot fail and takes nothing.
     let program = unsafe { libc::getppid() };
@@ -110,7 +110,7 @@ fn descriptors_of(pid: i32) -> Outcome {
     }))
 }
 
-/// A message that is too short: who may change routes is told so.
+/// A message that is too short: with the permission to change routes the error is another one.
 fn routes(_: &Target) -> Tried {
     let raw = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     let socket = match descriptor(library_call!(socket(libc::AF_NETLINK, raw, libc::NETLINK_ROUTE))) {

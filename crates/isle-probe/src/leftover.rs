@@ -1,15 +1,15 @@
-//! A process that tries to outlive the command that started it: two forks, a session of its own, no
-//! signal heard. It goes by itself after a while, so that nobody has to look for it.
+//! A process that tries to outlive the command that started it: two forks, a new session, signals ignored. It
+//! exits after a while, so that it need not be cleaned up.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 const STAYS: Duration = Duration::from_secs(60);
 
-/// Leaves one behind. Its mark is in the arguments of this program, which it keeps.
+/// Starts one. It is recognized by the arguments of this program, which it keeps.
 pub(crate) fn leave() -> ExitCode {
     for _ in 0..2 {
-        // SAFETY: one thread only, so the child may go on as a program of its own.
+        // SAFETY: there is only one thread, so the child may run any code.
         match unsafe { libc::fork() } {
             -1 => return ExitCode::FAILURE,
             0 => {
@@ -22,7 +22,7 @@ pub(crate) fn leave() -> ExitCode {
         // SAFETY: ignores a signal.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
-    // Nobody is kept waiting for the end of the output.
+    // Close the output, so that its reader sees the end.
     for number in 0..3 {
         library_call!(close(number)).ok();
     }

@@ -1,10 +1,10 @@
-//! The attacks Isle is tested with. One static program (`isle-probe attack`) runs in any sandbox, tries
-//! what code that wants out would try, and prints one JSON line per attack: its name, `contained`,
-//! `escaped` or `not_testable`, and what was seen. An attack that succeeds does no harm: it opens but
-//! does not write, and what it reaches for are canaries that [`canary`] keeps on the host.
+//! The attacks Isle is tested with. One static program (`isle-probe attack`) runs in any sandbox, tries to
+//! escape, and prints one JSON line per attack: its name, `contained`, `escaped` or `not_testable`, and what
+//! was seen. A successful attack does no harm: it opens but does not write, and its targets are canaries that
+//! [`canary`] creates on the host.
 //!
-//! What is expected of a tier is not known here. The program judges what it sees; who runs it judges
-//! the tier.
+//! The program does not know what is expected of a tier. It reports what it sees; the caller compares that
+//! with the tier.
 
 #[macro_use]
 mod kernel;
@@ -34,9 +34,9 @@ use outcome::Tried;
 /// One attack.
 #[derive(Debug)]
 pub struct Attack {
-    /// Stable name: the room and what is attacked, such as `fs.canary_read`.
+    /// Stable name: the area and the target, such as `fs.canary_read`.
     pub name: &'static str,
-    /// What it tries, for people.
+    /// A description of what it tries.
     pub tries: &'static str,
     run: fn(&Target) -> Tried,
 }
@@ -47,7 +47,7 @@ impl Attack {
     }
 }
 
-/// Every attack that is judged from inside, in the order in which they run.
+/// Every attack whose result is known inside, in the order in which they run.
 pub fn attacks() -> impl Iterator<Item = &'static Attack> {
     [
         filesystem::HOST_FILES,
@@ -66,5 +66,5 @@ pub fn attacks() -> impl Iterator<Item = &'static Attack> {
     .flatten()
 }
 
-/// The one attack that is judged from outside: whether a daemon started inside outlives its command.
+/// The attack whose result is checked from outside: whether a daemon started inside outlives its command.
 pub const DAEMON: (&str, &str) = ("res.daemon", "leave a process behind that outlives its command");

@@ -1,4 +1,4 @@
-//! The attack program. Everything is in the library, which the host's side uses too.
+//! The attack program. Everything is in the library, which the host uses, too.
 
 use std::process::ExitCode;
 

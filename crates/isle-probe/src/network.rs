@@ -201,7 +201,7 @@ fn interfaces(_: &Target) -> Tried {
             others.push(unsafe { std::ffi::CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned());
         }
     }
-    // SAFETY: frees what getifaddrs made, which nobody uses any more.
+    // SAFETY: frees the list of getifaddrs, which is no longer used.
     unsafe { libc::freeifaddrs(list) };
     Ok(if others.is_empty() {
         Outcome::contained("loopback only")

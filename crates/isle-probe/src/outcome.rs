@@ -1,16 +1,16 @@
-//! What came of an attack, and the few ways to read it off a system call.
+//! The outcome of an attack, and how it follows from the result of a system call.
 
 use std::fmt::Display;
 use std::io;
 
 use crate::kernel::errno_name;
 
-/// Whether the attack got through.
+/// Whether the attack succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// It did not.
+    /// It failed.
     Contained,
-    /// It did.
+    /// It succeeded.
     Escaped,
     /// It could not be tried here.
     NotTestable,
@@ -34,7 +34,7 @@ impl Verdict {
     }
 }
 
-/// A verdict and what it rests on.
+/// A verdict and its evidence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// The verdict.
@@ -43,7 +43,7 @@ pub struct Outcome {
     pub seen: String,
 }
 
-/// A canary the attack needs was not given.
+/// A canary that the attack needs is missing.
 #[derive(Debug)]
 pub(crate) struct NoCanary(pub(crate) &'static str);
 
@@ -71,8 +71,8 @@ impl Outcome {
         }
     }
 
-    /// For calls made with arguments that cannot work, so that nothing happens: any answer but a refusal
-    /// means that the caller had the right to it.
+    /// For calls with arguments that cannot work, so that nothing happens: any error but a denial means that
+    /// the caller had the permission.
     pub(crate) fn of_right<T>(what: impl Display, result: &io::Result<T>) -> Self {
         match result {
             Ok(_) => Self::escaped(format_args!("{what} worked")),
@@ -81,7 +81,7 @@ impl Outcome {
         }
     }
 
-    /// Several tries at one thing: an escape when any got through.
+    /// Several attempts: an escape if any succeeded.
     pub(crate) fn any(outcomes: impl IntoIterator<Item = Self>) -> Self {
         let mut contained: Vec<String> = Vec::new();
         let mut untried: Vec<String> = Vec::new();
@@ -93,14 +93,14 @@ impl Outcome {
             }
         }
         match (contained.is_empty(), untried.is_empty()) {
-            (true, true) => Self::contained("there is nothing of the kind"),
+            (true, true) => Self::contained("nothing to attack"),
             (true, false) => Self::not_testable(shortened(&untried)),
             (false, _) => Self::contained(shortened(&contained)),
         }
     }
 }
 
-/// Whether an error says that the caller may not, or that there is no such call.
+/// Whether an error means that the call is not permitted or does not exist.
 pub(crate) fn is_refusal(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

@@ -1,4 +1,4 @@
-//! What this process is and may: identity, capabilities, filters, limits, terminal.
+//! Privileges of this process: identity, capabilities, filters, limits, terminal.
 
 use std::io;
 use std::path::Path;
@@ -15,13 +15,13 @@ pub(crate) const ATTACKS: &[Attack] = &[
     Attack::new("proc.groups", "keep groups of the user who started the sandbox", groups),
     Attack::new("proc.setuid", "become another user", setuid),
     Attack::new("proc.no_new_privs", "gain rights by running a program", no_new_privs),
-    Attack::new("proc.seccomp", "make system calls nobody filters", seccomp),
+    Attack::new("proc.seccomp", "make system calls without a filter", seccomp),
     Attack::new("proc.caps", "use capabilities", caps),
     Attack::new("proc.caps_bounding", "get capabilities back by running a program", caps_bounding),
-    Attack::new("proc.session", "share a session with whoever started the sandbox", session),
-    Attack::new("proc.tty", "open the terminal of whoever started the sandbox", tty),
-    Attack::new("proc.oom_adj", "be the last to go when memory runs out", oom_adj),
-    Attack::new("proc.realtime", "run before everybody else", realtime),
+    Attack::new("proc.session", "share a session with the user who started the sandbox", session),
+    Attack::new("proc.tty", "open the terminal of the user who started the sandbox", tty),
+    Attack::new("proc.oom_adj", "be the last process that the OOM killer kills", oom_adj),
+    Attack::new("proc.realtime", "run with real-time priority", realtime),
     Attack::new("proc.deadline", "reserve CPU time", deadline),
     Attack::new("proc.nice", "raise the own priority", nice),
     Attack::new("proc.ioprio", "raise the own priority for disks", ioprio),
@@ -31,24 +31,24 @@ pub(crate) const ATTACKS: &[Attack] = &[
 
 static INHERITED: OnceLock<(Vec<i32>, i32)> = OnceLock::new();
 
-/// Descriptors open beyond the first three; asked before the program opens any itself.
+/// Open descriptors beyond the first three; read before the program opens any itself.
 pub(crate) fn open_descriptors() -> Vec<i32> {
     (3..1024).filter(|number| library_call!(fcntl(*number, libc::F_GETFD)).is_ok()).collect()
 }
 
-/// Keeps what was found at the start, and who started the program.
+/// Records the state at the start, and the parent process.
 pub(crate) fn remember_inherited(descriptors: Vec<i32>) {
     // SAFETY: cannot fail and takes nothing.
     let parent = unsafe { libc::getppid() };
     INHERITED.get_or_init(|| (descriptors, parent));
 }
 
-/// What was found at the start.
+/// The state at the start.
 pub(crate) fn inherited() -> &'static [i32] {
     INHERITED.get().map_or(&[], |(descriptors, _)| descriptors)
 }
 
-/// Who started the program.
+/// The parent process.
 pub(crate) fn parent_of_program() -> i32 {
     INHERITED.get().map_or(0, |(_, parent)| *parent)
 }
@@ -58,7 +58,7 @@ fn current_uid() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Whether this is a user namespace with a map of its own; `false` where it cannot be told.
+/// Whether this user namespace has its own map; `false` if unknown.
 fn has_own_map() -> bool {
     std::fs::read_to_string("/proc/self/uid_map")
         .is_ok_and(|map| map.split_whitespace().collect::<Vec<_>>() != ["0", "0", "4294967295"])
@@ -95,7 +95,7 @@ fn groups(_: &Target) -> Tried {
     })
 }
 
-/// Ids that exist in no small map, and the host's own root.
+/// Ids outside of small maps, and the host's root.
 fn setuid(_: &Target) -> Tried {
     if current_uid() == 0 && has_own_map() {
         let outside = kernel_call!(libc::SYS_setresuid, 4_000_000_000u32, -1, -1);
@@ -147,7 +147,7 @@ fn caps(_: &Target) -> Tried {
     })
 }
 
-/// Counts where running a program can still give rights.
+/// Relevant only if running a program can still give privileges.
 fn caps_bounding(_: &Target) -> Tried {
     let bounding = (0..64)
         .filter(|number| matches!(library_call!(prctl(libc::PR_CAPBSET_READ, *number, 0, 0, 0)), Ok(1)))
@@ -160,8 +160,8 @@ fn caps_bounding(_: &Target) -> Tried {
     })
 }
 
-/// A session whose leader is out of sight has the number 0. In a process namespace of its own other
-/// numbers mean nothing.
+/// A session whose leader is not visible has the id 0. In a separate pid namespace other ids are not
+/// comparable.
 fn session(target: &Target) -> Tried {
     let host: i64 = target.number("session")?;
     let (ours, theirs): (_, u64) = (crate::namespaces::inode("pid"), target.number("ns-pid")?);
@@ -180,7 +180,7 @@ fn tty(_: &Target) -> Tried {
     Ok(Outcome::of("/dev/tty", &open_to_read(Path::new("/dev/tty"))))
 }
 
-/// One less than it is; whoever may do that may do more.
+/// One less than the current value; a process that may do that may do more.
 fn oom_adj(_: &Target) -> Tried {
     let path = Path::new("/proc/self/oom_score_adj");
     let lowered = std::fs::read_to_string(path).and_then(|text| {

@@ -37,7 +37,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     Attack::new("sec.env_leak", "find the daemon's variables in the own environment", env_leak),
 ];
 
-/// Judges a call on the canary's number, which may be the number of one of the sandbox's own processes.
+/// The outcome of a call on the canary's pid, which may also be the pid of a process in the sandbox.
 fn on_canary<T>(target: &Target, pid: i32, what: &str, result: &io::Result<T>) -> Tried {
     if result.is_ok() && is_canary(pid, target)? == Some(false) {
         return Ok(Outcome::contained(format_args!("{what}: that number is a process of the sandbox")));
@@ -56,14 +56,14 @@ fn visible(target: &Target) -> Tried {
     })
 }
 
-/// Any answer but "no such process" tells that there is one.
+/// Any error but "no such process" reveals that it exists.
 fn exists(target: &Target) -> Tried {
     let pid: i32 = target.number("pid")?;
     let session = library_call!(getsid(pid));
     on_canary(target, pid, "getsid", &session)
 }
 
-/// The kernel tells users, parents and control groups of whatever process one holds a descriptor of.
+/// The kernel reveals the user, parent and cgroup of any process for which there is a descriptor.
 fn pidfd_info(target: &Target) -> Tried {
     const GET_INFO: libc::Ioctl = 0xc040_ff0b;
     let pid: i32 = target.number("pid")?;
@@ -91,7 +91,7 @@ fn pidfd_signal(target: &Target) -> Tried {
     on_canary(target, pid, "pidfd_send_signal", &sent)
 }
 
-/// `SIGURG` is ignored by whoever does not ask for it.
+/// `SIGURG` is ignored by default.
 fn sigqueue(target: &Target) -> Tried {
     let pid: i32 = target.number("pid")?;
     // SAFETY: plain data for which zero is valid.
@@ -102,7 +102,7 @@ fn sigqueue(target: &Target) -> Tried {
     on_canary(target, pid, "rt_sigqueueinfo", &sent)
 }
 
-/// The parent of the attack program and the first process; those two are not the sandbox's own.
+/// The parent of the attack program and the first process, which are not the sandbox's own.
 fn kill_runtime(_: &Target) -> Tried {
     // SAFETY: cannot fail and takes nothing.
     let program = unsafe { libc::getppid() };
@@ -111,7 +111,7 @@ fn kill_runtime(_: &Target) -> Tried {
     Ok(Outcome::any(tried.map(|pid| Outcome::of(format_args!("kill {pid}"), &library_call!(kill(pid, 0))))))
 }
 
-/// To what they are already, for the parent of the attack program and the first process.
+/// To the current values, for the parent of the attack program and the first process.
 fn limit_runtime(_: &Target) -> Tried {
     let mut outcomes = Vec::new();
     // SAFETY: cannot fail and takes nothing.
@@ -157,7 +157,7 @@ fn vm_read(target: &Target) -> Tried {
     across(target, bytes, libc::SYS_process_vm_readv, "process_vm_readv")
 }
 
-/// Writes what is there already.
+/// Writes the current value.
 fn vm_write(target: &Target) -> Tried {
     let bytes = target.secret()?.into_bytes();
     across(target, bytes, libc::SYS_process_vm_writev, "process_vm_writev")
@@ -214,7 +214,7 @@ fn prlimit_other(target: &Target) -> Tried {
     on_canary(target, pid, "prlimit64", &got)
 }
 
-/// To what it is already.
+/// To the current value.
 fn priority_other(target: &Target) -> Tried {
     let pid: u32 = target.number("pid")?;
     let set = library_call!(setpriority(libc::PRIO_PROCESS, pid, 0));

@@ -1,5 +1,5 @@
-//! Resources: taking more than the sandbox is meant to have. Each stops a little above the limit it was
-//! told, so that a host without a sandbox is not hurt.
+//! Resources: using more than the limits of the sandbox. Each attack stops a little above its limit, so that
+//! a host without a sandbox is not harmed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -28,12 +28,12 @@ pub(crate) const ATTACKS: &[Attack] = &[
     Attack::new("res.aio", "take contexts of asynchronous I/O, of which the whole host has few", aio),
     Attack::new("res.core", "leave core dumps", core),
     Attack::new("res.cpu", "use more CPU time than the limit", cpu),
-    Attack::new("res.zombies", "leave dead processes nobody takes away", zombies),
+    Attack::new("res.zombies", "leave zombie processes", zombies),
 ];
 
 const MIB: u64 = 1 << 20;
 
-/// Above the limit by enough that it cannot be chance.
+/// Clearly above the limit.
 fn beyond(limit: u64) -> u64 {
     limit + 64 * MIB
 }
@@ -42,9 +42,9 @@ fn stopped(error: &io::Error, at: impl std::fmt::Display) -> Outcome {
     Outcome::contained(format_args!("{} at {at}", errno_name(error)))
 }
 
-/// The first to go when memory runs out, so that nothing else of the sandbox does.
+/// Preferred by the OOM killer, so that nothing else in the sandbox is killed.
 fn volunteer() {
-    // Where that cannot be said, the kernel takes the largest. Memory in files does not count there.
+    // Without it the kernel kills the largest process. Memory in files is not counted there.
     std::fs::write("/proc/self/oom_score_adj", "1000").ok();
     map(8 * MIB).ok();
 }
@@ -53,7 +53,7 @@ fn fork(target: &Target) -> Tried {
     Ok(start_many(target.number::<usize>("pids")? + 32, |_| true))
 }
 
-/// Every child becomes another user, so that no limit on the processes of one user holds.
+/// Every child becomes another user, so that a per-user process limit has no effect.
 fn fork_ids(target: &Target) -> Tried {
     const IDS: usize = 32;
     let become_another = |index: usize| {
@@ -63,8 +63,8 @@ fn fork_ids(target: &Target) -> Tried {
     Ok(start_many(target.number::<usize>("pids")? + 32, become_another))
 }
 
-/// Starts children that get themselves ready and wait for the end of a pipe, since not everybody may end
-/// them that started them. They have to stay for a while: a limit that is watched may be a little late.
+/// Starts children that wait for the end of a pipe, since the parent may not be permitted to kill them. They
+/// have to keep running for a while: a polled limit may act late.
 fn start_many(most: usize, ready: impl Fn(usize) -> bool) -> Outcome {
     let (mut ends, mut hold) = ([0; 2], [0; 2]);
     for pipe in [&mut ends, &mut hold] {
@@ -91,7 +91,7 @@ fn start_many(most: usize, ready: impl Fn(usize) -> bool) -> Outcome {
         }
     }
     library_call!(close(ends[1])).ok();
-    // The pipe ends when every child has said its word or is gone.
+    // The pipe ends when every child has written or exited.
     let (mut word, mut not_ready) = (0u8, 0);
     while matches!(kernel_call!(libc::SYS_read, ends[0], &raw mut word, 1usize), Ok(1)) {
         not_ready += usize::from(word == 0);
@@ -122,7 +122,7 @@ fn threads(target: &Target) -> Tried {
             return Ok(stopped(&error, format_args!("{count} threads")));
         }
     }
-    // A limit that is watched may be a little late.
+    // A polled limit may act late.
     std::thread::sleep(Duration::from_secs(1));
     Ok(Outcome::escaped(format_args!("{most} threads")))
 }
@@ -172,7 +172,7 @@ fn memory_many(target: &Target) -> Tried {
     }
     let children: Vec<i32> = (0..COUNT)
         .filter_map(|_| {
-            // SAFETY: one thread only, so the child may go on as a program of its own.
+            // SAFETY: there is only one thread, so the child may run any code.
             let child = unsafe { libc::fork() };
             if child == 0 {
                 volunteer();
@@ -188,7 +188,7 @@ fn memory_many(target: &Target) -> Tried {
         })
         .collect();
     library_call!(close(ends[1])).ok();
-    // The pipe ends when every child has said its word or is gone.
+    // The pipe ends when every child has written or exited.
     let mut words = Vec::new();
     let mut word = 0u8;
     while matches!(kernel_call!(libc::SYS_read, ends[0], &raw mut word, 1usize), Ok(1)) {
@@ -210,7 +210,7 @@ fn memory_many(target: &Target) -> Tried {
     })
 }
 
-/// Whether they all live on for a while: a limit that is watched may be a little late.
+/// Whether they all keep running for a while: a polled limit may act late.
 fn all_stay(children: &[i32]) -> bool {
     const WHILE: Duration = Duration::from_secs(3);
     let began = Instant::now();
@@ -227,7 +227,7 @@ fn all_stay(children: &[i32]) -> bool {
     true
 }
 
-/// Fills files without names, which go with this process: many, each smaller than any limit on one.
+/// Fills unnamed files, which are removed with this process: many, each smaller than any file size limit.
 fn fill(most: u64, mut make: impl FnMut(u64) -> io::Result<File>) -> Outcome {
     const EACH: u64 = 4;
     let piece = vec![1u8; 1 << 20];
@@ -241,7 +241,7 @@ fn fill(most: u64, mut make: impl FnMut(u64) -> io::Result<File>) -> Outcome {
             Ok(file)
         });
         match written {
-            // Open until the end, or the room would be free again.
+            // Kept open, or the space would be freed.
             Ok(file) => files.push(file),
             Err(error) => return stopped(&error, format_args!("{done} MiB")),
         }
@@ -282,7 +282,7 @@ fn sysv_memory(target: &Target) -> Tried {
     // SAFETY: the kernel chooses the address.
     let address = unsafe { libc::shmat(id, std::ptr::null(), 0) };
     let failed = io::Error::last_os_error();
-    // Gone with its last user, which is this process.
+    // Removed with its last user, this process.
     library_call!(shmctl(id, libc::IPC_RMID, std::ptr::null_mut())).ok();
     if address.addr() == usize::MAX {
         return Ok(stopped(&failed, "attaching"));
@@ -359,7 +359,7 @@ fn core(_: &Target) -> Tried {
     })
 }
 
-/// CPU time of children that have ended.
+/// CPU time of exited children.
 fn spent() -> Duration {
     // SAFETY: plain data for which zero is valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -370,8 +370,8 @@ fn spent() -> Duration {
     of(usage.ru_utime) + of(usage.ru_stime)
 }
 
-/// Processes that do nothing but compute, each in a session of its own, as schedulers share by session.
-/// On a busy host less than the limit may be left for them, which proves nothing, so they try a few times.
+/// Busy loops, each in a separate session, since schedulers share by session. On a busy host they may get
+/// less than the limit, which proves nothing, so there are several attempts.
 fn cpu(target: &Target) -> Tried {
     const PERIOD: Duration = Duration::from_millis(1000);
     let limit: f64 = target.number("cpus")?;
@@ -404,7 +404,7 @@ fn cpu(target: &Target) -> Tried {
     Ok(Outcome::contained(format_args!("at most {limit} CPUs, with a margin")))
 }
 
-/// Orphans that end at once: whoever adopted them has to take them away.
+/// Orphans that exit at once: the process that adopted them has to reap them.
 fn zombies(_: &Target) -> Tried {
     const COUNT: usize = 20;
     let mut orphans = Vec::new();
@@ -413,7 +413,7 @@ fn zombies(_: &Target) -> Tried {
         if let Err(error) = library_call!(pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC)) {
             return Ok(Outcome::not_testable(errno_name(&error)));
         }
-        // SAFETY: one thread only, so the child may go on as a program of its own.
+        // SAFETY: there is only one thread, so the child may run any code.
         let child = unsafe { libc::fork() };
         if child == 0 {
             // SAFETY: as above.

@@ -1,5 +1,5 @@
-//! Running the attacks: each in a process of its own with a limit, so that one that is killed or hangs
-//! costs nothing but itself.
+//! Running the attacks: each in a separate process with a timeout, so that one that is killed or hangs does
+//! not affect the others.
 
 use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -10,7 +10,7 @@ use crate::outcome::{NoCanary, Outcome, Verdict};
 use crate::target::Target;
 use crate::{Attack, attacks, canary, json, leftover, privileges, terminal};
 
-/// No attack takes this long unless it hangs.
+/// Timeout of an attack.
 const LIMIT: Duration = Duration::from_secs(30);
 
 const USAGE: &str = "\
@@ -23,7 +23,7 @@ usage: isle-probe attack [--NAME=VALUE...]   run the attacks, one JSON line each
 /// The program.
 #[must_use]
 pub fn main() -> ExitCode {
-    // Before anything is opened: whatever else is open was there already.
+    // Before the program opens any descriptor itself.
     let inherited = privileges::open_descriptors();
     let mut arguments = std::env::args().skip(1);
     let mode = arguments.next().unwrap_or_default();
@@ -40,11 +40,11 @@ pub fn main() -> ExitCode {
         }
         "canary" => match (arguments.next(), arguments.next()) {
             (Some(directory), Some(secret)) => canary::serve(directory.as_ref(), &secret),
-            _ => usage("a directory and a secret are needed"),
+            _ => usage("missing directory and secret"),
         },
         "terminal" => terminal::run(arguments.collect()),
         "leave" => leftover::leave(),
-        _ => usage("there is nothing to do"),
+        _ => usage("missing command"),
     }
 }
 
@@ -63,7 +63,7 @@ fn attack(target: &Target, inherited: Vec<i32>) -> ExitCode {
         let outcome = in_a_child(attack, target);
         let fields = [("name", attack.name), ("verdict", outcome.verdict.as_str()), ("seen", &outcome.seen)];
         let mut out = std::io::stdout().lock();
-        // Nobody reads any more: nothing left to do.
+        // The reader is gone: stop.
         if writeln!(out, "{}", json::line(&fields)).and_then(|()| out.flush()).is_err() {
             return ExitCode::FAILURE;
         }
@@ -79,7 +79,7 @@ fn in_a_child(attack: &Attack, target: &Target) -> Outcome {
     }
     // SAFETY: two fresh descriptors nobody else owns.
     let (reader, writer) = unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
-    // SAFETY: one thread only, so the child may go on as a program of its own.
+    // SAFETY: there is only one thread, so the child may run any code.
     let child = unsafe { libc::fork() };
     if child < 0 {
         return Outcome::not_testable(format_args!("no process: {}", std::io::Error::last_os_error()));
@@ -87,7 +87,7 @@ fn in_a_child(attack: &Attack, target: &Target) -> Outcome {
     if child == 0 {
         drop(reader);
         library_call!(setpgid(0, 0)).ok();
-        // In the background of a terminal now; that must not stop an attack on it.
+        // A background process of a terminal must not be stopped by it.
         for signal in [libc::SIGTTOU, libc::SIGTTIN] {
             // SAFETY: ignores a signal.
             unsafe { libc::signal(signal, libc::SIG_IGN) };
@@ -103,7 +103,7 @@ fn in_a_child(attack: &Attack, target: &Target) -> Outcome {
     }
     drop(writer);
     let outcome = follow(std::fs::File::from(reader), child);
-    // What the attack left in its group goes with it.
+    // Kill what the attack left in its process group.
     library_call!(kill(-child, libc::SIGKILL)).ok();
     outcome
 }
@@ -119,7 +119,7 @@ fn follow(mut pipe: std::fs::File, child: i32) -> Outcome {
         if !matches!(library_call!(poll(&raw mut poll, 1, wait)), Ok(1)) {
             library_call!(kill(child, libc::SIGKILL)).ok();
             reap(child);
-            return Outcome::not_testable(format_args!("did not end within {} s", LIMIT.as_secs()));
+            return Outcome::not_testable(format_args!("timed out after {}s", LIMIT.as_secs()));
         }
         let mut piece = [0; 4096];
         match pipe.read(&mut piece) {
@@ -134,9 +134,9 @@ fn follow(mut pipe: std::fs::File, child: i32) -> Outcome {
         return Outcome { verdict, seen: seen.to_owned() };
     }
     match libc::WTERMSIG(status) {
-        // A bug of the attack, not an answer of the kernel.
+        // A bug of the attack, not a result of the kernel.
         signal if !libc::WIFSIGNALED(status) || signal == libc::SIGABRT => {
-            Outcome::not_testable(format_args!("ended with status {status} and said nothing"))
+            Outcome::not_testable(format_args!("exited with status {status} without output"))
         }
         libc::SIGSYS => Outcome::contained("SIGSYS"),
         libc::SIGSEGV => Outcome::contained("SIGSEGV"),

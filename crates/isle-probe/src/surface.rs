@@ -1,5 +1,5 @@
-//! The kernel's surface: calls ordinary programs do not need and exploits do. Arguments are such that
-//! nothing happens to a host whose root runs this.
+//! The kernel's attack surface: system calls that exploits use and ordinary programs do not need. The
+//! arguments are chosen so that nothing happens to a host on which root runs this.
 
 use std::io;
 
@@ -100,7 +100,7 @@ fn keyctl(_: &Target) -> Tried {
     ]))
 }
 
-/// Being traced by the own parent harms nobody; the call itself is what exploits use.
+/// Being traced by the parent is harmless; the call itself is what exploits use.
 fn ptrace(_: &Target) -> Tried {
     let traced = kernel_call!(libc::SYS_ptrace, libc::c_long::from(libc::PTRACE_TRACEME), 0, 0usize, 0usize);
     Ok(Outcome::of("ptrace", &traced))
@@ -152,7 +152,7 @@ fn syslog(_: &Target) -> Tried {
 fn clock(_: &Target) -> Tried {
     // SAFETY: plain data for which zero is valid.
     let mut times: libc::timex = unsafe { std::mem::zeroed() };
-    // A tick no kernel takes: the right is asked for before.
+    // An invalid value: the permission is checked before.
     times.modes = libc::ADJ_TICK;
     times.tick = 1;
     let adjusted = kernel_call!(libc::SYS_adjtimex, &raw mut times);
@@ -165,7 +165,7 @@ fn clock(_: &Target) -> Tried {
     ]))
 }
 
-/// A length no kernel takes: the right is asked for before.
+/// An invalid length: the permission is checked before.
 fn hostname(_: &Target) -> Tried {
     let named = kernel_call!(libc::SYS_sethostname, c"".as_ptr(), -1);
     let domain = kernel_call!(libc::SYS_setdomainname, c"".as_ptr(), -1);
@@ -182,7 +182,7 @@ fn tiocsti(_: &Target) -> Tried {
     })))
 }
 
-/// The right is not asked for here: the call itself is what loads modules.
+/// No permission is needed: the call itself loads modules.
 fn line_discipline(_: &Target) -> Tried {
     let plain = 0i32;
     let changed = kernel_call!(libc::SYS_ioctl, 0, libc::TIOCSETD, &raw const plain);
@@ -251,7 +251,7 @@ fn personality(_: &Target) -> Tried {
 
 fn vsyscall(_: &Target) -> Tried {
     let page: *const u8 = std::ptr::without_provenance(0xffff_ffff_ff60_0000);
-    // SAFETY: this process is here to find out; a fault ends it and nothing else.
+    // SAFETY: a fault kills only this process, which exists for this test.
     let byte = unsafe { page.read_volatile() };
     Ok(Outcome::escaped(format_args!("read {byte:#x}")))
 }
@@ -364,9 +364,9 @@ fn memfd_secret(_: &Target) -> Tried {
     Ok(Outcome::of("memfd_secret", &descriptor(kernel_call!(447, 0))))
 }
 
-/// In a session without a terminal, so that nobody is hung up.
+/// In a session without a terminal, so that no terminal is affected.
 fn vhangup(_: &Target) -> Tried {
-    // SAFETY: one thread only, so the child may go on as a program of its own.
+    // SAFETY: there is only one thread, so the child may run any code.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let alone = library_call!(setsid());

@@ -60,7 +60,7 @@ pub mod limits {
     /// CPUs.
     pub const CPUS: f64 = 0.4;
 
-    /// What the attacks are told of them; open files are those of every sandbox.
+    /// The limits as arguments of the attacks; open files are those of every sandbox.
     #[must_use]
     pub fn arguments(open_files: u64) -> Vec<String> {
         vec![

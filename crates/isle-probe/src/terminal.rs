@@ -1,10 +1,10 @@
-//! A command on a terminal of its own, as a person would start it: attacks on the terminal need one
-//! within reach. Standard output stays what it was.
+//! A command on a new terminal, as for an interactive user: attacks on the terminal need one. Standard output
+//! is not changed.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
-/// Runs it and passes its status on.
+/// Runs it and returns its status.
 pub(crate) fn run(arguments: Vec<String>) -> ExitCode {
     let Some((program, rest)) = arguments.split_first() else { return ExitCode::from(2) };
     let opened = library_call!(posix_openpt(libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC));
@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: Vec<String>) -> ExitCode {
     match command.status() {
         Ok(status) => ExitCode::from(u8::try_from(status.code().unwrap_or(125)).unwrap_or(125)),
         Err(error) => {
-            eprintln!("isle-probe: {program} could not be started: {error}");
+            eprintln!("isle-probe: could not start {program}: {error}");
             ExitCode::FAILURE
         }
     }

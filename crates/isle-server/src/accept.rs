@@ -1,6 +1,5 @@
-//! Connections: accepted within a limit, identified, spoken HTTP/1.1 to, and let finish what they
-//! have under way when the server goes down. Hyper is driven directly: one task per connection,
-//! no layer between it and the router.
+//! Accepts connections up to a limit, identifies peers and serves HTTP/1.1; requests in progress are completed
+//! at shutdown. Uses hyper directly: one task per connection, no layer between it and the router.
 
 use std::convert::Infallible;
 use std::io;
@@ -8,42 +7,77 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::header::{CONNECTION, HeaderValue, TRANSFER_ENCODING};
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use isle_engine::{Code, Error};
-use isle_wire::QuietSocket;
+use isle_core::{Code, Error};
+use isle_wire::FdStream;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::access::AccessControl;
 use crate::app::{App, Peer};
-use crate::guard::Guard;
-use crate::line::Line;
+use crate::connection::{Connection, ConnectionState};
+use crate::ports::Ports;
+use crate::reply::Reply;
 
-/// A caller on TCP has to send the head of its request within this time, idle time included.
+/// A TCP client must send the head of a request within this time, idle time included.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bounds the head of a request, and how much of a body is read ahead.
+/// Limits the head of a request, and the read-ahead of a body.
 const READ_BUFFER: usize = 128 * 1024;
-/// After `accept` failed (usually: out of file descriptors) others get time to close theirs.
+/// Delay after a failed `accept` (usually: out of file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What the accept loops share.
+/// The service behind a listener.
 #[derive(Clone)]
-pub(crate) struct Doorway {
-    pub(crate) app: App,
+pub(crate) enum Service {
+    /// The API.
+    Api(App),
+    /// The proxy for sandbox ports.
+    Ports(Arc<Ports>),
+}
+
+impl Service {
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        peer: Peer,
+        access: Option<&AccessControl>,
+        state: Arc<ConnectionState>,
+    ) -> Reply {
+        let in_chunks = request.headers().contains_key(TRANSFER_ENCODING);
+        let mut reply = match self {
+            Self::Api(app) => app.answer(request, peer, access, state.clone()).await,
+            Self::Ports(ports) => ports.answer(request, state.clone()).await,
+        };
+        if reply.status() == StatusCode::SWITCHING_PROTOCOLS {
+            state.switch();
+        } else if in_chunks {
+            // Prevents request smuggling: no further request follows a chunked body.
+            reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        reply
+    }
+}
+
+/// Shared by the accept loops.
+#[derive(Clone)]
+pub(crate) struct Acceptor {
+    pub(crate) service: Service,
     pub(crate) connections: TaskTracker,
     pub(crate) max_connections: usize,
-    /// Ends the loops and asks connections to finish.
+    /// Ends the loops and shuts connections down gracefully.
     pub(crate) closing: CancellationToken,
 }
 
-impl Doorway {
-    /// Accepts on the Unix socket. The peer's user is read from the kernel.
+impl Acceptor {
+    /// Accepts on the Unix socket. The peer's user comes from SO_PEERCRED.
     pub(crate) async fn unix(self, listener: &UnixListener) {
         let us = rustix::process::getuid().as_raw();
         let slots = Arc::new(Semaphore::new(self.max_connections));
@@ -56,44 +90,44 @@ impl Doorway {
                 }
                 Ok(_) | Err(_) => {
                     self.connections.spawn(async move {
-                        Line::new(stream).turn_away(StatusCode::FORBIDDEN, foreign()).await;
+                        Connection::new(stream).reject(StatusCode::FORBIDDEN, wrong_user()).await;
                         drop(slot);
                     });
                     continue;
                 }
             };
             let service = self.clone();
-            let stream = match stream.into_std().and_then(QuietSocket::new) {
+            let stream = match stream.into_std().and_then(FdStream::socket) {
                 Ok(stream) => stream,
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be taken over");
+                    tracing::warn!(%error, "cannot set up a connection");
                     continue;
                 }
             };
             self.connections.spawn(async move {
-                service.converse(stream, peer, None, Patience::Endless).await;
+                service.serve_connection(stream, peer, None, IdleLimit::None).await;
                 drop(slot);
             });
         }
     }
 
-    /// Accepts on TCP. Who calls is decided request by request.
-    pub(crate) async fn tcp(self, listener: &TcpListener, guard: Arc<Guard>) {
+    /// Accepts on TCP. Each request is authenticated separately.
+    pub(crate) async fn tcp(self, listener: &TcpListener, access: Option<Arc<AccessControl>>) {
         let slots = Arc::new(Semaphore::new(self.max_connections));
         while let Some((stream, slot)) =
             self.next(&slots, |context| listener.poll_accept(context).map_ok(first)).await
         {
-            // Answers in two writes would otherwise wait for the other side's delayed acknowledgement.
+            // A response in two writes would otherwise wait for a delayed ACK.
             let _ = stream.set_nodelay(true);
-            let (service, guard) = (self.clone(), guard.clone());
+            let (service, access) = (self.clone(), access.clone());
             self.connections.spawn(async move {
-                service.converse(stream, Peer::tcp(), Some(guard), Patience::Short).await;
+                service.serve_connection(stream, Peer::tcp(), access, IdleLimit::HeadTimeout).await;
                 drop(slot);
             });
         }
     }
 
-    /// The next connection, as soon as there is room for it; `None` when the server goes down.
+    /// The next connection, once the limit allows it; `None` when the server shuts down.
     async fn next<S>(
         &self,
         slots: &Arc<Semaphore>,
@@ -111,31 +145,36 @@ impl Doorway {
             match accepted {
                 (Ok(stream), slot) => return Some((stream, slot)),
                 (Err(error), _) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
+                    tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
     }
 
-    async fn converse<S>(&self, stream: S, peer: Peer, guard: Option<Arc<Guard>>, patience: Patience)
-    where
+    async fn serve_connection<S>(
+        &self,
+        stream: S,
+        peer: Peer,
+        access: Option<Arc<AccessControl>>,
+        idle_limit: IdleLimit,
+    ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (app, line) = (&self.app, Line::new(stream));
+        let (behind, socket) = (&self.service, Connection::new(stream));
         let service = service_fn(|request: Request<Incoming>| {
-            line.state.begin();
-            let (peer, guard, line) = (peer.clone(), guard.clone(), line.state.clone());
-            async move { Ok::<_, Infallible>(app.answer(request, peer, guard.as_deref(), line).await) }
+            socket.state.begin();
+            let (peer, access, state) = (peer.clone(), access.clone(), socket.state.clone());
+            async move { Ok::<_, Infallible>(behind.answer(request, peer, access.as_deref(), state).await) }
         });
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).max_buf_size(READ_BUFFER);
-        builder.header_read_timeout(match patience {
-            Patience::Short => Some(HEAD_TIMEOUT),
-            Patience::Endless => None,
+        builder.header_read_timeout(match idle_limit {
+            IdleLimit::HeadTimeout => Some(HEAD_TIMEOUT),
+            IdleLimit::None => None,
         });
         let ended = {
-            let connection = builder.serve_connection(TokioIo::new(line.clone()), service).with_upgrades();
+            let connection = builder.serve_connection(TokioIo::new(socket.clone()), service).with_upgrades();
             let mut connection = std::pin::pin!(connection);
             tokio::select! {
                 ended = connection.as_mut() => ended,
@@ -146,31 +185,31 @@ impl Doorway {
             }
         };
         tokio::select! {
-            () = line.farewell(ended.as_ref().copied()) => {}
+            () = socket.finish(ended.as_ref().copied()) => {}
             () = self.closing.cancelled() => {}
         }
         if let Err(error) = ended {
-            tracing::debug!(%error, "a connection ended early");
+            tracing::debug!(%error, "a connection was closed early");
         }
     }
 }
 
-/// The stream of an accepted connection; its address says nothing we need.
+/// The stream of an accepted connection, without its address.
 fn first<S, A>((stream, _): (S, A)) -> S {
     stream
 }
 
-/// How long a connection may stay silent between requests.
+/// Idle time between requests.
 #[derive(Debug, Clone, Copy)]
-enum Patience {
-    /// For callers nobody knows yet.
-    Short,
-    /// For our own user.
-    Endless,
+enum IdleLimit {
+    /// `HEAD_TIMEOUT`, for unauthenticated clients.
+    HeadTimeout,
+    /// Unlimited, for the daemon's own user.
+    None,
 }
 
-/// What another user is told.
-fn foreign() -> Error {
+/// The error for another user.
+fn wrong_user() -> Error {
     Error::new(Code::Forbidden, "this socket belongs to another user")
         .next("start your own daemon with `isle serve`")
 }

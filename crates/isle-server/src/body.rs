@@ -1,6 +1,6 @@
-//! The body of a request on its way in. It is noted when an answer was given before its end, and a
-//! stranger's body has to come at a pace: the time spent waiting for it is bounded, so that a caller
-//! who sends a byte now and then cannot keep a connection.
+//! The body of a request. Records when a response was sent before the body was read completely, and enforces a
+//! minimum rate on TCP: the time spent waiting for a body is bounded, so that a slow sender cannot hold a
+//! connection.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
 
-use crate::line::LineState;
+use crate::connection::ConnectionState;
 
-/// How long a body may be waited for, all pauses together, and how fast it must come beyond that.
-const WAIT: Duration = Duration::from_secs(15);
+/// Total time a body may be waited for, and the minimum rate beyond that.
+const MAX_WAIT: Duration = Duration::from_secs(15);
 const BYTES_PER_SECOND: u64 = 16 * 1024;
 
 /// Why a body ended early.
@@ -22,19 +22,19 @@ const BYTES_PER_SECOND: u64 = 16 * 1024;
 pub(crate) enum BodyError {
     #[error("{0}")]
     Connection(#[from] hyper::Error),
-    #[error("it came too slowly")]
+    #[error("sent too slowly")]
     TooSlow,
 }
 
-/// See the module.
+/// A request body, see the module.
 pub(crate) struct RequestBody {
     inner: Incoming,
-    line: Arc<LineState>,
+    connection: Arc<ConnectionState>,
     ended: bool,
     pace: Option<Pace>,
 }
 
-/// How long a body has been waited for.
+/// Bytes received and time spent waiting.
 #[derive(Default)]
 struct Pace {
     received: u64,
@@ -43,14 +43,14 @@ struct Pace {
 }
 
 impl RequestBody {
-    /// A body that may take its time.
-    pub(crate) fn patient(inner: Incoming, line: Arc<LineState>) -> Self {
-        Self { inner, line, ended: false, pace: None }
+    /// A body without a minimum rate.
+    pub(crate) fn unlimited(inner: Incoming, connection: Arc<ConnectionState>) -> Self {
+        Self { inner, connection, ended: false, pace: None }
     }
 
-    /// A body that has to come at a pace.
-    pub(crate) fn paced(inner: Incoming, line: Arc<LineState>) -> Self {
-        Self { inner, line, ended: false, pace: Some(Pace::default()) }
+    /// A body with a minimum rate.
+    pub(crate) fn rate_limited(inner: Incoming, connection: Arc<ConnectionState>) -> Self {
+        Self { inner, connection, ended: false, pace: Some(Pace::default()) }
     }
 }
 
@@ -62,11 +62,11 @@ impl Pace {
         self.received = self.received.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
     }
 
-    /// Ready when the body has been waited for too long.
-    fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    /// Ready when the time limit is exceeded.
+    fn poll_timeout(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let (received, waited) = (self.received, self.waited);
         let (_, alarm) = self.waiting.get_or_insert_with(|| {
-            let allowed = WAIT + Duration::from_secs(received / BYTES_PER_SECOND);
+            let allowed = MAX_WAIT + Duration::from_secs(received / BYTES_PER_SECOND);
             (Instant::now(), Box::pin(tokio::time::sleep(allowed.saturating_sub(waited))))
         });
         alarm.as_mut().poll(context)
@@ -93,11 +93,11 @@ impl Body for RequestBody {
                 Poll::Ready(frame.map(|frame| frame.map_err(BodyError::from)))
             }
             Poll::Pending => {
-                let over = this.pace.as_mut().map_or(Poll::Pending, |pace| pace.poll_over(context));
+                let over = this.pace.as_mut().map_or(Poll::Pending, |pace| pace.poll_timeout(context));
                 if over.is_pending() {
                     return Poll::Pending;
                 }
-                this.line.give_up_waiting();
+                this.connection.mark_too_slow();
                 Poll::Ready(Some(Err(BodyError::TooSlow)))
             }
         }
@@ -115,7 +115,7 @@ impl Body for RequestBody {
 impl Drop for RequestBody {
     fn drop(&mut self) {
         if !self.is_end_stream() {
-            self.line.leave_unread();
+            self.connection.mark_unread();
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use isle_mcp::McpOptions;
 
+use crate::ports::PortsConfig;
 use crate::token::Token;
 
 /// Settings of the server. [`ServerConfig::new`] gives every field but two its default.
@@ -12,21 +13,25 @@ use crate::token::Token;
 pub struct ServerConfig {
     /// Version of the program, for `/v1/version`.
     pub version: String,
-    /// Where the daemon keeps its state, for `/v1/version`.
+    /// State directory of the daemon, for `/v1/version`.
     pub state_dir: PathBuf,
-    /// What TCP callers must present. Without it TCP is refused at start.
+    /// The identity of the state directory. A client on the Unix socket with another one is rejected.
+    pub instance: Option<String>,
+    /// The operator's token for TCP; required to listen on TCP.
     pub token: Option<Token>,
-    /// Names besides the loopback ones under which TCP callers may address this server.
+    /// Host names accepted over TCP in addition to loopback names.
     pub allowed_hosts: Vec<String>,
-    /// Origins (`scheme://host[:port]`) whose pages may call and read answers. Empty: CORS is off.
+    /// CORS origins (`scheme://host[:port]`). Empty: CORS is disabled.
     pub cors_origins: Vec<String>,
     /// Log every request.
     pub log_http: bool,
-    /// Of the MCP door.
+    /// Options of the MCP server.
     pub mcp: McpOptions,
-    /// How long requests that are under way at shutdown may take to finish.
+    /// The proxy for sandbox ports; disabled when `None`.
+    pub ports: Option<PortsConfig>,
+    /// How long requests in progress may take to finish at shutdown.
     pub drain: Duration,
-    /// Connections at once, for each listener on its own.
+    /// Maximum number of connections per listener.
     pub max_connections: usize,
 }
 
@@ -37,11 +42,13 @@ impl ServerConfig {
         Self {
             version: version.into(),
             state_dir: state_dir.into(),
+            instance: None,
             token: None,
             allowed_hosts: Vec::new(),
             cors_origins: Vec::new(),
             log_http: false,
             mcp: McpOptions::default(),
+            ports: None,
             drain: Duration::from_secs(8),
             max_connections: 1024,
         }

@@ -1,25 +1,24 @@
-//! The HTTP doors of the daemon: one router on the Unix socket and, when asked, on TCP. Routes,
-//! arguments and answers come from the engine's registry; what is written here is transport:
-//! who may come in, how bytes become arguments, how results and events travel back.
+//! The HTTP server of the daemon: one router on the Unix socket and, if configured, on TCP. Routes,
+//! arguments and results are defined in `isle-api`; this crate is transport: access control, parsing of
+//! arguments, and sending of results and events.
 //!
-//! A client that hangs up loses nothing: the call it waited for is finished and recorded. Only an
-//! interactive command ([`attach`]) ends with its connection, because its terminal is gone.
+//! A client that disconnects loses nothing: its call is completed and recorded. Only an interactive command
+//! (`session`) is killed with its connection, because its terminal is gone.
 
 mod accept;
+mod access;
 mod app;
-pub mod attach;
 mod body;
 mod config;
-mod framing;
-mod guard;
-mod line;
+mod connection;
 mod listen;
 mod log;
-mod openapi;
+pub mod ports;
 mod query;
 mod reply;
 mod routes;
 mod serve;
+mod session;
 mod token;
 
 pub use config::ServerConfig;

@@ -1,7 +1,6 @@
-//! Arguments that travel as text, in a path or a query: decoded strictly, then read as the type
-//! the operation's schema gives them.
+//! Arguments in a path or query: decoded strictly, then parsed as the type in the operation's schema.
 
-use isle_engine::{Code, Error, Result, strict_json};
+use isle_core::{Code, Error, Result, strict_json};
 use serde_json::{Map, Value};
 
 /// Decodes a query into its pairs, in order.
@@ -16,10 +15,10 @@ pub(crate) fn pairs(query: &str) -> Result<Vec<(String, String)>> {
         .collect()
 }
 
-/// Undoes percent-encoding; `+` is a space. What is not UTF-8 afterwards is refused, not repaired.
-fn decode(text: &str) -> Result<String> {
-    let refuse = || {
-        Error::new(Code::InvalidArgument, format!("{text:?} in the query is not percent-encoded UTF-8"))
+/// Percent-decodes; `+` is a space. Invalid UTF-8 is rejected.
+pub(crate) fn decode(text: &str) -> Result<String> {
+    let invalid = || {
+        Error::new(Code::InvalidArgument, format!("invalid percent-encoded UTF-8 in the query: {text:?}"))
             .next("encode every byte outside A-Z a-z 0-9 - . _ ~ as %XX")
     };
     let mut bytes = Vec::with_capacity(text.len());
@@ -30,21 +29,21 @@ fn decode(text: &str) -> Result<String> {
             b'+' => bytes.push(b' '),
             b'%' => {
                 let digits =
-                    tail.get(..2).and_then(|pair| std::str::from_utf8(pair).ok()).ok_or_else(refuse)?;
+                    tail.get(..2).and_then(|pair| std::str::from_utf8(pair).ok()).ok_or_else(invalid)?;
                 if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-                    return Err(refuse());
+                    return Err(invalid());
                 }
-                bytes.push(u8::from_str_radix(digits, 16).map_err(|_| refuse())?);
+                bytes.push(u8::from_str_radix(digits, 16).map_err(|_| invalid())?);
                 rest = &tail[2..];
             }
             byte => bytes.push(*byte),
         }
     }
-    String::from_utf8(bytes).map_err(|_| refuse())
+    String::from_utf8(bytes).map_err(|_| invalid())
 }
 
-/// Collects arguments from the places they may come from. A field given twice must be given the
-/// same value: two readers of one request may never disagree.
+/// Collects arguments from path, query and body. Duplicate fields must have the same value, so that two parsers
+/// of one request cannot disagree.
 #[derive(Debug, Default)]
 pub(crate) struct Arguments(Map<String, Value>);
 
@@ -54,8 +53,7 @@ impl Arguments {
         Self(fields)
     }
 
-    /// Adds fields that came as text. Several pairs of one name are a list where the schema has
-    /// one.
+    /// Adds fields given as text. Repeated names form a list if the schema has one.
     pub(crate) fn add_texts(&mut self, schema: &Value, texts: &[(String, String)]) -> Result<()> {
         let mut done: Vec<&str> = Vec::new();
         for (name, _) in texts {
@@ -81,18 +79,18 @@ impl Arguments {
         }
     }
 
-    /// All of them.
+    /// The arguments as a JSON object.
     pub(crate) fn into_value(self) -> Value {
         Value::Object(self.0)
     }
 }
 
 fn contradiction(name: &str) -> Error {
-    Error::new(Code::InvalidArgument, format!("`{name}` is given twice with different values"))
-        .next(format!("give `{name}` once"))
+    Error::new(Code::InvalidArgument, format!("duplicate argument `{name}` with different values"))
+        .next(format!("pass `{name}` once"))
 }
 
-/// Reads texts as the type of a field.
+/// Parses text as the type of a field.
 fn read(name: &str, schema: &Value, values: &[&str]) -> Result<Value> {
     let kinds = kinds(schema);
     if kinds.contains(&"array") {
@@ -112,9 +110,9 @@ fn read(name: &str, schema: &Value, values: &[&str]) -> Result<Value> {
 
 fn read_one(name: &str, schema: &Value, text: &str) -> Result<Value> {
     let kinds = kinds(schema);
-    let refuse = |kind: &str| {
-        Error::new(Code::InvalidArgument, format!("`{name}` is {text:?}, which is not {kind}"))
-            .next(format!("give `{name}` as {kind}"))
+    let invalid = |kind: &str| {
+        Error::new(Code::InvalidArgument, format!("invalid `{name}`: {text:?} is not {kind}"))
+            .next(format!("pass {kind}"))
     };
     if kinds.contains(&"string") || kinds.is_empty() {
         return Ok(Value::from(text));
@@ -123,23 +121,21 @@ fn read_one(name: &str, schema: &Value, text: &str) -> Result<Value> {
         return match text {
             "true" => Ok(Value::Bool(true)),
             "false" => Ok(Value::Bool(false)),
-            _ => Err(refuse("true or false")),
+            _ => Err(invalid("true or false")),
         };
     }
     if kinds.contains(&"integer") {
         let signed = text.parse::<i64>().map(Value::from);
-        return signed
-            .or_else(|_| text.parse::<u64>().map(Value::from))
-            .map_err(|_| refuse("a whole number"));
+        return signed.or_else(|_| text.parse::<u64>().map(Value::from)).map_err(|_| invalid("an integer"));
     }
     if kinds.contains(&"number") {
         let number = text.parse::<f64>().ok().and_then(serde_json::Number::from_f64);
-        return number.map(Value::Number).ok_or_else(|| refuse("a number"));
+        return number.map(Value::Number).ok_or_else(|| invalid("a number"));
     }
     strict_json::parse(text.as_bytes())
 }
 
-/// The types a schema allows besides null.
+/// The types of a schema except null.
 fn kinds(schema: &Value) -> Vec<&str> {
     let listed: Vec<&str> = match &schema["type"] {
         Value::String(kind) => vec![kind.as_str()],

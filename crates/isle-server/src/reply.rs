@@ -1,9 +1,9 @@
-//! Answers: JSON for results, `{"error": {...}}` for errors, with the code's HTTP status.
+//! Responses: JSON for results, `{"error": {...}}` for errors, with the HTTP status of the code.
 
 use axum::body::Body;
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
-use isle_engine::{Code, Error};
+use isle_core::{Code, Error};
 use serde::Serialize;
 use serde_json::json;
 
@@ -14,7 +14,7 @@ pub(crate) fn json(value: &impl Serialize) -> Reply {
     json_with(StatusCode::OK, value)
 }
 
-/// A result with a status of its own.
+/// A result with another status.
 pub(crate) fn json_with(status: StatusCode, value: &impl Serialize) -> Reply {
     match serde_json::to_vec(value) {
         Ok(bytes) => bytes_with(status, bytes),
@@ -22,7 +22,7 @@ pub(crate) fn json_with(status: StatusCode, value: &impl Serialize) -> Reply {
     }
 }
 
-/// JSON that is already text.
+/// Serialized JSON.
 pub(crate) fn bytes_with(status: StatusCode, bytes: impl Into<Body>) -> Reply {
     let mut reply = Response::new(bytes.into());
     *reply.status_mut() = status;
@@ -36,7 +36,7 @@ pub(crate) fn error(error: &Error) -> Reply {
     error_with(status, error)
 }
 
-/// An error of the transport, whose status says more than its code.
+/// A transport error with a more specific status than that of its code.
 pub(crate) fn error_with(status: StatusCode, error: &Error) -> Reply {
     let body = json!({ "error": error.to_json() }).to_string();
     let mut reply = bytes_with(status, body);
@@ -49,7 +49,7 @@ pub(crate) fn error_with(status: StatusCode, error: &Error) -> Reply {
     reply
 }
 
-/// What the caller gets for a result.
+/// The response to a call.
 pub(crate) fn outcome<T: Serialize>(outcome: Result<T, Error>) -> Reply {
     match outcome {
         Ok(value) => json(&value),

@@ -1,41 +1,44 @@
-//! From an engine and listeners to a running server, and down again.
+//! Runs the server with an engine and listeners until shutdown.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use http::HeaderValue;
-use isle_engine::{Code, Engine, Error, Result};
+use isle_core::{Code, Error, Result};
+use isle_engine::Engine;
 use isle_mcp::McpHandler;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::accept::Doorway;
-use crate::app::{App, Shared};
+use crate::accept::{Acceptor, Service};
+use crate::access::AccessControl;
+use crate::app::{App, Served, Shared};
 use crate::config::ServerConfig;
-use crate::guard::Guard;
 use crate::listen::Listeners;
+use crate::ports::LazyListener;
 use crate::routes;
 
-/// Serves until `shutdown` fires (`POST /v1/shutdown` fires it too). Then no connection is taken,
-/// event streams and MCP sessions end, and other requests get the configured time to finish; one-shots
-/// and interactive commands get two fifths of it and are ended then. The engine is left as it is: shutting it down is the caller's.
+/// Serves until `shutdown` is cancelled (`POST /v1/shutdown` does that too). Then no connection is accepted,
+/// event streams and MCP sessions end, and other requests have the configured time to finish; one-shots and
+/// interactive commands have two fifths of it and are killed then. The caller shuts the engine down.
 pub async fn serve(
     engine: Engine,
     listeners: Listeners,
     config: ServerConfig,
     shutdown: CancellationToken,
 ) -> Result<()> {
-    let guard = match (&listeners.tcp, config.token) {
+    let Listeners { mut unix, tcp } = listeners;
+    let access = match (&tcp, config.token.clone()) {
         (None, _) => None,
         (Some(_), None) => {
-            return Err(Error::new(Code::ConfigInvalid, "TCP needs a token, and there is none")
-                .next("give the server a token file"));
+            return Err(Error::new(Code::ConfigInvalid, "listening on TCP requires a token")
+                .next("configure a token file"));
         }
         (Some(listener), Some(token)) => {
             let port = listener.local_addr().map_err(Error::internal)?.port();
-            Some(Arc::new(Guard::new(
+            Some(Arc::new(AccessControl::new(
                 Some(token),
                 Some(engine.clone()),
                 port,
@@ -45,9 +48,19 @@ pub async fn serve(
         }
     };
     let version = HeaderValue::from_str(&config.version).map_err(Error::internal)?;
-    let mcp = McpHandler::new(engine.clone(), config.mcp);
+    let instance =
+        config.instance.as_deref().map(HeaderValue::from_str).transpose().map_err(Error::internal)?;
+    let mcp = McpHandler::new(engine.clone(), config.mcp.clone());
     let tasks = TaskTracker::new();
     let closing = CancellationToken::new();
+    let ports = config
+        .ports
+        .clone()
+        .map(|ports| Arc::new(LazyListener::new(&engine, ports, &config, &tasks, &closing)));
+    if let Some(ports) = &ports {
+        let listener = Arc::downgrade(ports);
+        engine.serve_ports_by(listener);
+    }
     let shared = Arc::new(Shared {
         engine: engine.clone(),
         last_words: config.drain * 4 / 5,
@@ -65,37 +78,41 @@ pub async fn serve(
         log_http: config.log_http,
         engine: Some(engine.clone()),
         version,
+        instance: instance.map(|id| Served { id, state_dir: shared.state_dir.clone() }),
     };
-    let doorway = Doorway {
-        app,
+    let acceptor = Acceptor {
+        service: Service::Api(app),
         connections: tasks.clone(),
         max_connections: config.max_connections,
         closing: closing.clone(),
     };
     let on_unix = async {
-        if let Some(listener) = &listeners.unix {
-            doorway.clone().unix(listener).await;
+        while let Some(socket) = &unix {
+            tokio::select! {
+                () = acceptor.clone().unix(&socket.listener) => break,
+                again = socket.rebind() => unix = Some(again),
+            }
         }
     };
     let on_tcp = async {
-        if let (Some(listener), Some(guard)) = (&listeners.tcp, guard) {
-            doorway.clone().tcp(listener, guard).await;
+        if let (Some(listener), Some(access)) = (&tcp, access) {
+            acceptor.clone().tcp(listener, Some(access)).await;
         }
     };
-    let leave = async move {
+    let begin_shutdown = async move {
         shutdown.cancelled().await;
-        // In this order: an MCP request that ends because of the daemon must not kill its run.
-        mcp.leave();
+        // In this order: an MCP request cancelled by the shutdown must not kill its run.
+        mcp.begin_shutdown();
         closing.cancel();
     };
-    tokio::join!(leave, on_unix, on_tcp);
-    // New callers must find nobody here rather than wait for an answer that never comes.
-    drop(listeners);
+    tokio::join!(begin_shutdown, on_unix, on_tcp);
+    // New clients must get a connection error instead of waiting for a response.
+    drop((unix, tcp));
     let mut drained = std::pin::pin!(drain(&tasks, config.drain));
     tokio::select! {
         () = &mut drained => {}
-        // Most commands need no longer. What goes on and cannot be left to itself ends now, while its
-        // caller can still be told.
+        // Most commands have exited by now. Kill the remaining attached ones while their result can still be
+        // sent.
         () = tokio::time::sleep(config.drain * 2 / 5) => {
             engine.leave();
             drained.await;
@@ -104,20 +121,22 @@ pub async fn serve(
     Ok(())
 }
 
-/// Serves a router of its own on loopback TCP, without a token: for test fixtures that must go
-/// through the same listener, guard and connection handling as the product.
+/// Serves another router on loopback TCP, without a token: for test fixtures that use the same listener,
+/// access control and connection handling as the daemon.
 pub async fn serve_open(listener: TcpListener, router: Router, shutdown: CancellationToken) -> Result<()> {
     let address = listener.local_addr().map_err(Error::internal)?;
     if !address.ip().is_loopback() {
         return Err(Error::new(Code::ConfigInvalid, format!("{address} is not a loopback address"))
-            .next("serve without a token on 127.0.0.1 only"));
+            .next("use 127.0.0.1: without a token only loopback is allowed"));
     }
-    let guard = Arc::new(Guard::new(None, None, address.port(), &[], &[]));
+    let access = Arc::new(AccessControl::new(None, None, address.port(), &[], &[]));
     let version = HeaderValue::from_static(env!("CARGO_PKG_VERSION"));
-    let app = App { router, log_http: false, engine: None, version };
-    let doorway = Doorway { app, connections: TaskTracker::new(), max_connections: 1024, closing: shutdown };
-    let connections = doorway.connections.clone();
-    doorway.tcp(&listener, guard).await;
+    let app = App { router, log_http: false, engine: None, version, instance: None };
+    let service = Service::Api(app);
+    let acceptor =
+        Acceptor { service, connections: TaskTracker::new(), max_connections: 1024, closing: shutdown };
+    let connections = acceptor.connections.clone();
+    acceptor.tcp(&listener, Some(access)).await;
     drain(&connections, Duration::from_secs(1)).await;
     Ok(())
 }
@@ -125,11 +144,11 @@ pub async fn serve_open(listener: TcpListener, router: Router, shutdown: Cancell
 async fn drain(connections: &TaskTracker, within: Duration) {
     connections.close();
     if tokio::time::timeout(within, connections.wait()).await.is_err() {
-        tracing::warn!(open = connections.len(), "connections were still open after the drain time");
+        tracing::warn!(open = connections.len(), "connections still open after the drain timeout");
     }
 }
 
-/// A moment as RFC 3339 text in UTC.
+/// A time as RFC 3339 text in UTC.
 fn timestamp(moment: SystemTime) -> String {
     let seconds = moment.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (days, second_of_day) = (seconds / 86_400, seconds % 86_400);

@@ -1,5 +1,5 @@
-//! The token TCP callers present: made at first start, kept in a file only its owner can read,
-//! compared in constant time, never shown.
+//! The operator's token for TCP: created at first start, stored in a file only its owner can read, compared in
+//! constant time, never printed.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -9,11 +9,11 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use isle_engine::{Code, Error, Result};
+use isle_core::{Code, Error, Result};
 use subtle::ConstantTimeEq;
 
-const SHORTEST: usize = 32;
-const LONGEST: usize = 512;
+const MIN_LENGTH: usize = 32;
+const MAX_LENGTH: usize = 512;
 
 /// A bearer token.
 #[derive(Clone, PartialEq, Eq)]
@@ -26,19 +26,22 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// Takes a token someone chose: 32 to 512 visible ASCII characters.
+    /// Parses a token: 32 to 512 visible ASCII characters.
     pub fn new(text: &str) -> Result<Self> {
-        if (SHORTEST..=LONGEST).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        if (MIN_LENGTH..=MAX_LENGTH).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+        {
             return Ok(Self(text.to_owned()));
         }
         Err(Error::new(
             Code::ConfigInvalid,
-            format!("a token has {SHORTEST} to {LONGEST} visible ASCII characters without spaces"),
+            format!(
+                "invalid token: expected {MIN_LENGTH} to {MAX_LENGTH} visible ASCII characters without spaces"
+            ),
         )
-        .next("remove the token file; the next start makes a new one"))
+        .next("remove the token file; the next start creates a new one"))
     }
 
-    /// Reads the token from its file, or makes one there. A file that others can read is refused.
+    /// Reads the token from its file, or creates one. A file that others can read is rejected.
     pub fn load_or_create(path: &Path) -> Result<Self> {
         match open_existing(path) {
             Ok(file) => Self::read(file, path),
@@ -47,13 +50,13 @@ impl Token {
         }
     }
 
-    /// The token, for the client that needs to send it.
+    /// The token, for a client that sends it.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Whether `presented` is this token, without telling by time how much of it is.
+    /// Compares in constant time.
     pub(crate) fn matches(&self, presented: &[u8]) -> bool {
         self.0.as_bytes().ct_eq(presented).into()
     }
@@ -64,34 +67,34 @@ impl Token {
         if !metadata.is_file() || metadata.uid() != us || metadata.mode() & 0o077 != 0 {
             return Err(Error::new(
                 Code::ConfigInvalid,
-                format!("the token file {} is not a file only its owner can read", path.display()),
+                format!("token file {} must be a regular file that only its owner can read", path.display()),
             )
             .next(format!("chown {us} {0} && chmod 600 {0}", path.display()))
-            .next("or remove it; the next start makes a new token"));
+            .next("or remove it; the next start creates a new token"));
         }
         let mut text = String::new();
-        let limit = u64::try_from(LONGEST).unwrap_or(u64::MAX) + 2;
+        let limit = u64::try_from(MAX_LENGTH).unwrap_or(u64::MAX) + 2;
         (&mut file).take(limit).read_to_string(&mut text).map_err(|error| unusable(path, error))?;
         Self::new(text.trim_end())
     }
 
-    /// Written under another name first: whoever finds the file finds all of it.
+    /// Written to a temporary file first, so that the file is never seen incomplete.
     fn create(path: &Path) -> Result<Self> {
         let mut random = [0_u8; 32];
         getrandom::fill(&mut random).map_err(Error::internal)?;
         let token = Self(URL_SAFE_NO_PAD.encode(random));
-        let draft = path.with_extension(format!("new.{}", std::process::id()));
+        let temporary = path.with_extension(format!("new.{}", std::process::id()));
         let written = (|| {
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
             writeln!(file, "{}", token.0)?;
             file.sync_all()?;
-            std::fs::hard_link(&draft, path)
+            std::fs::hard_link(&temporary, path)
         })();
-        // Whatever happened, the draft has done its work; if it was never made there is none.
-        let _ = std::fs::remove_file(&draft);
+        // Not needed any more; it may not have been created.
+        let _ = std::fs::remove_file(&temporary);
         match written {
             Ok(()) => Ok(token),
-            // Another daemon was faster; its token counts.
+            // Another daemon created it first; use its token.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 Self::read(open_existing(path).map_err(|error| unusable(path, error))?, path)
             }
@@ -107,8 +110,8 @@ fn open_existing(path: &Path) -> std::io::Result<File> {
 }
 
 fn unusable(path: &Path, error: std::io::Error) -> Error {
-    Error::new(Code::ConfigInvalid, format!("the token file {} cannot be used: {error}", path.display()))
-        .next(format!("make sure {} is a directory you can write", path.parent().unwrap_or(path).display()))
+    Error::new(Code::ConfigInvalid, format!("cannot use token file {}: {error}", path.display()))
+        .next(format!("check that {} is a writable directory", path.parent().unwrap_or(path).display()))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! How every connection is set up, and the writer: the one connection that changes things, with the
-//! head of the audit chain it keeps in memory.
+//! Set-up of connections, and the writer: the only connection that changes data, with the head of the audit
+//! chain in memory.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use crate::error::StoreError;
 
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const CACHED_STATEMENTS: usize = 64;
-/// Size the write-ahead log is cut back to when it starts over.
+/// The size to which the write-ahead log is truncated on restart.
 const KEPT_LOG_BYTES: i64 = 4 << 20;
 
-/// Size of a page, as a power of two. A commit writes each page it touched to the log as a whole, and
-/// most records are small, so small pages make every call a third faster than the usual 4 KiB do.
+/// Page size, as a power of two. A commit writes every changed page to the log, and most records are small,
+/// so small pages make every call a third faster than the default of 4 KiB.
 pub(crate) const PAGE_SHIFT: u32 = 10;
 
-/// The database belongs to this process alone (the state directory is locked), so its connections agree
-/// about locks in memory instead of asking the kernel a dozen times for every record.
+/// Only this process uses the database (the state directory is locked), so its connections lock in memory
+/// instead of calling the kernel a dozen times for every record.
 const ONE_PROCESS: &str = "unix-excl";
 
-/// Opens a connection. What a tampered schema could smuggle in (triggers, views) is switched off.
+/// Opens a connection. Triggers and views are disabled, so that a tampered schema cannot use them.
 pub(crate) fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags_and_vfs(path, flags, ONE_PROCESS)?;
@@ -37,9 +37,9 @@ pub(crate) fn connect(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Settles how a connection writes: a log that is only flushed by the checkpointing thread.
+/// Configures a write-ahead log that only the checkpoint thread flushes.
 pub(crate) fn use_log(connection: &Connection) -> rusqlite::Result<()> {
-    // Counts only while the database is still empty.
+    // Has an effect only on an empty database.
     connection.pragma_update(None, "page_size", 1 << PAGE_SHIFT)?;
     connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", "normal")?;
@@ -55,7 +55,18 @@ pub(crate) fn connect_further(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// The connection that changes things.
+/// Page cache of a connection for listings.
+const READER_CACHE_KIB: i32 = -1024;
+
+/// A connection that only reads.
+pub(crate) fn connect_reader(path: &Path) -> rusqlite::Result<Connection> {
+    let connection = connect_further(path)?;
+    connection.pragma_update(None, "query_only", true)?;
+    connection.pragma_update(None, "cache_size", READER_CACHE_KIB)?;
+    Ok(connection)
+}
+
+/// The writing connection.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) connection: Connection,
@@ -87,15 +98,14 @@ impl Writer {
                 Ok(value)
             }
             Err(error) => {
-                self.abandon();
+                self.roll_back();
                 Err(error)
             }
         }
     }
 
-    /// Ends a transaction that was left open, by an error or by a panic in the middle of it. SQLite may
-    /// have ended it already.
-    pub(crate) fn abandon(&self) {
+    /// Rolls back a transaction that an error or a panic left open. SQLite may have done so already.
+    pub(crate) fn roll_back(&self) {
         if !self.connection.is_autocommit()
             && let Err(error) = self.connection.execute_batch("ROLLBACK")
         {
@@ -104,7 +114,7 @@ impl Writer {
     }
 }
 
-/// A transaction's view of the audit chain: its new head counts only once it is committed.
+/// A transaction's view of the audit chain: its new head applies when it is committed.
 #[derive(Debug)]
 pub(crate) struct Draft<'a> {
     pub(crate) chain: &'a Chain,

@@ -1,5 +1,5 @@
-//! Why the store could not do something. Every sentence says what happened and what to do about it;
-//! the variants are what a caller can act on.
+//! Errors of the store. Every message says what happened and what to do about it; the variants are what a
+//! caller can act on.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,9 +12,9 @@ use rustix::io::Errno;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// Written by a newer version of Isle. Nothing was touched.
+    /// Written by a newer version of Isle. Nothing was changed.
     #[error(
-        "the state database has schema version {found}, this program knows up to {known}; use the newer program, or another state directory"
+        "the state database has schema version {found}, this program supports up to {known}; use the newer program, or another state directory"
     )]
     TooNew {
         /// Version in the file.
@@ -22,7 +22,7 @@ pub enum StoreError {
         /// Newest version this program knows.
         known: u32,
     },
-    /// Not a database of Isle's, or a damaged one. Nothing was touched.
+    /// Not a database of Isle, or a damaged one. Nothing was changed.
     #[error(
         "{} cannot be used as the state database: {reason}; nothing was changed: restore a backup or move the file away",
         path.display()
@@ -33,102 +33,125 @@ pub enum StoreError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The disk, or the limit on the database, is full. Nothing of the call was kept.
+    /// The disk is full, or the database has reached its limit. The call had no effect.
     #[error("the disk of the state directory is full; free some space and try again")]
     Full,
-    /// The disk gives errors, or was made read-only because of them. Nothing of the call was kept.
-    #[error("the disk of the state directory gives errors ({reason}); see to the disk and try again")]
+    /// The disk reports errors, or was remounted read-only because of them. The call had no effect.
+    #[error("the disk of the state directory reports errors ({reason}); check the disk and try again")]
     Broken {
         /// What was seen.
         reason: String,
     },
-    /// Another program holds this state directory.
+    /// Another process uses this state directory.
     #[error(
-        "the state directory is in use by {}; stop that one first, or use another directory",
+        "the state directory is in use by {}; stop it first, or use another directory",
         match pid { Some(pid) => format!("process {pid}"), None => "another process".to_owned() }
     )]
     Locked {
-        /// Who, when it said so.
+        /// Its process id, if known.
         pid: Option<u32>,
     },
+    /// The identity of the directory cannot be read. Nothing was changed.
+    #[error("{} cannot be used as the identity of the state directory: {reason}; nothing was changed", path.display())]
+    Identity {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The system has no random bytes.
+    #[error("could not get random bytes from the system: {reason}")]
+    Randomness {
+        /// The reason.
+        reason: String,
+    },
     /// The directory cannot be kept private.
-    #[error("{} cannot be the state directory: {reason}; use a directory of your own", path.display())]
+    #[error("{} cannot be used as the state directory: {reason}; use a directory of your own", path.display())]
     UnsafeDirectory {
         /// The directory.
         path: PathBuf,
         /// Why not.
         reason: String,
     },
-    /// A live sandbox has that name already.
-    #[error("a live sandbox already has the name {name:?}; use it, or destroy it first")]
+    /// A sandbox with this name already exists.
+    #[error("a sandbox named {name:?} already exists; use it, or destroy it first")]
     NameTaken {
         /// The name.
         name: String,
     },
-    /// A run that has not ended has that name already.
-    #[error("a job named {name:?} goes on in the sandbox already")]
+    /// A running job has this name.
+    #[error("a job named {name:?} is already running in the sandbox")]
     JobTaken {
         /// The name.
         name: String,
     },
-    /// That id is in use already.
-    #[error("the id {id:?} is already recorded; every sandbox and run needs its own")]
+    /// The id is already in use.
+    #[error("the id {id:?} is already in use; every sandbox and run needs a unique id")]
     DuplicateId {
         /// The id.
         id: String,
     },
     /// No such sandbox.
-    #[error("no sandbox with the id {id:?} is recorded; list the sandboxes to see which are")]
+    #[error("no sandbox with the id {id:?}; list the sandboxes to see which exist")]
     SandboxNotFound {
         /// The id.
         id: String,
     },
     /// No such run.
-    #[error("no run with the id {id:?} is recorded; list the runs to see which are")]
+    #[error("no run with the id {id:?}; list the runs to see which exist")]
     RunNotFound {
         /// The id.
         id: String,
     },
-    /// The run is final; what it recorded stays as it is.
-    #[error("the run {id:?} has already ended as {state:?}; its record stays as it is")]
+    /// The run has already finished; its record is not changed.
+    #[error("the run {id:?} has already finished as {state:?}; its record was not changed")]
     AlreadyFinished {
         /// The id.
         id: String,
-        /// How it ended.
+        /// Its final state.
         state: String,
     },
-    /// A word that is not one of the known ones.
-    #[error("{value:?} is not a {what}; use one of {known}")]
+    /// An unknown value.
+    #[error("{value:?} is not a valid {what}; use one of {known}")]
     UnknownWord {
-        /// What the word should have been.
+        /// What the value is for.
         what: &'static str,
-        /// What it was.
+        /// The value.
         value: String,
-        /// The words there are.
+        /// The valid values.
         known: &'static str,
     },
-    /// A list was asked for with a limit outside the range.
+    /// The limit of a listing is out of range.
     #[error("the limit {limit} is out of range; use 1 to {max}")]
     LimitOutOfRange {
-        /// What was asked.
+        /// The requested limit.
         limit: u32,
-        /// The most there may be.
+        /// The maximum.
         max: u32,
     },
+    /// Too many listings of one caller are waiting.
+    #[error("{most} listings of the same caller are already waiting; retry later")]
+    TooManyListings {
+        /// The maximum.
+        most: usize,
+    },
+    /// A listing took too long and was cancelled.
+    #[error("the listing took too long and was cancelled; request fewer rows, or retry later")]
+    Interrupted,
     /// A file operation failed.
     #[error("could not {doing} {}: {source}; check the directory's owner and permissions", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
-        /// Why it failed.
+        /// The error.
         source: io::Error,
     },
-    /// SQLite refused.
-    #[error("the state database failed: {0}; try again, and check the disk if it happens again")]
+    /// SQLite failed.
+    #[error("the state database failed: {0}; try again, and check the disk if it persists")]
     Database(rusqlite::Error),
-    /// A value could not be turned into, or read from, JSON.
+    /// A value could not be converted to or from JSON.
     #[error("a stored value is not valid JSON: {0}; the record was changed by something other than Isle")]
     Json(#[from] serde_json::Error),
 }
@@ -145,9 +168,9 @@ impl StoreError {
     }
 }
 
-/// What the kernel says when a disk, or the file system on it, cannot be relied on.
+/// Error codes of a failing disk or a damaged file system.
 fn is_of_a_broken_disk(errno: i32) -> bool {
-    // EFSCORRUPTED and EFSBADCRC of file systems are these two.
+    // File systems use them as EFSCORRUPTED and EFSBADCRC.
     const DAMAGED: [Errno; 2] = [Errno::UCLEAN, Errno::BADMSG];
     let errno = Errno::from_raw_os_error(errno);
     matches!(errno, Errno::IO | Errno::ROFS) || DAMAGED.contains(&errno)
@@ -157,7 +180,8 @@ impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
         match error.sqlite_error() {
             Some(failure) if failure.code == ErrorCode::DiskFull => Self::Full,
-            // The shared-memory file could not grow: SQLite has no better word for a full disk there.
+            Some(failure) if failure.code == ErrorCode::OperationInterrupted => Self::Interrupted,
+            // The shared-memory file could not grow: the disk is full.
             Some(failure) if failure.extended_code == ffi::SQLITE_IOERR_SHMSIZE => Self::Full,
             Some(failure) if matches!(failure.code, ErrorCode::SystemIoFailure | ErrorCode::ReadOnly) => {
                 Self::Broken { reason: error.to_string() }
@@ -167,7 +191,7 @@ impl From<rusqlite::Error> for StoreError {
     }
 }
 
-/// Whether the failure is a broken uniqueness rule on the given `table.column`.
+/// Whether the failure is a violated unique constraint on the given `table.column`.
 pub(crate) fn violates_unique(error: &rusqlite::Error, column: &str) -> bool {
     match error {
         rusqlite::Error::SqliteFailure(failure, Some(text)) => {
@@ -177,7 +201,7 @@ pub(crate) fn violates_unique(error: &rusqlite::Error, column: &str) -> bool {
     }
 }
 
-/// Whether the failure says that the file itself is bad.
+/// Whether the failure means that the file is damaged.
 pub(crate) fn means_corrupt(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
 }

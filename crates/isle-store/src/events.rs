@@ -1,5 +1,5 @@
-//! The history of events: the newest so many, in the order they happened. It is written in batches and
-//! bounded, so it is no record to rely on as the audit chain is; what is missing shows as a gap between ids.
+//! The event history: the newest events in order. It is written in batches and bounded, so unlike the audit
+//! chain it is not complete; missing events show as a gap between ids.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -9,35 +9,36 @@ use serde_json::Value;
 
 use crate::error::StoreError;
 use crate::files;
+use crate::listing::{Listing, MOST_SCANNED, Page};
 use crate::store::Store;
 
-/// Rows deleted under one hold of the writer.
+/// Rows deleted in one transaction.
 const BATCH: u32 = 256;
-/// Most rows of one answer.
+/// Maximum number of rows of one page.
 const MOST: u32 = 1000;
 
 /// One event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventRow {
-    /// Its place: ids only ever count up, also over restarts.
+    /// The id: only increases, also over restarts.
     pub id: u64,
-    /// When, by the wall clock.
+    /// Wall clock time.
     pub time_ms: i64,
-    /// Whose.
+    /// The namespace.
     pub namespace: String,
-    /// What.
+    /// The kind.
     pub kind: String,
-    /// In which sandbox.
+    /// The sandbox.
     pub sandbox: Option<String>,
-    /// In which run.
+    /// The run.
     pub run: Option<String>,
-    /// For people.
+    /// The message.
     pub message: String,
-    /// For programs.
+    /// Structured data.
     pub data: Value,
 }
 
-/// Which events to list, newest first. What is `None` or empty does not matter.
+/// Which events to list, newest first. `None` or empty means no filter.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EventFilter {
     /// Only of this namespace.
@@ -52,32 +53,32 @@ pub struct EventFilter {
     pub since_ms: Option<i64>,
     /// Only events before this one.
     pub before: Option<u64>,
-    /// At most so many, 1 to 1000.
+    /// Maximum number of rows, 1 to 1000.
     pub limit: u32,
 }
 
-/// The id that was given away last, in a file of its own: eight bytes that are written over in place cost
-/// next to nothing, and they survive the death of the daemon, when the last batch was not written yet.
+/// The last assigned id, in a separate file: overwriting eight bytes is cheap, and they survive a crash of
+/// the daemon before the last batch was written.
 #[derive(Debug)]
 pub struct EventCounter {
     file: File,
 }
 
 impl EventCounter {
-    /// Notes the id that was given away last.
+    /// Records the last assigned id.
     pub fn note(&self, id: u64) -> std::io::Result<()> {
         self.file.write_all_at(&id.to_le_bytes(), 0)
     }
 
     fn read(&self) -> u64 {
         let mut bytes = [0; 8];
-        // A new file is empty: nothing was given away.
+        // A new file is empty: no id was assigned.
         self.file.read_exact_at(&mut bytes, 0).map_or(0, |()| u64::from_le_bytes(bytes))
     }
 }
 
 impl Store {
-    /// The counter of events, and the id that was given away last.
+    /// The event counter, and the last assigned id.
     pub fn event_counter(&self) -> Result<(EventCounter, u64), StoreError> {
         let path = self.inner.shared.path.with_file_name("isle.events");
         files::private_file(&path)?;
@@ -87,11 +88,11 @@ impl Store {
             Ok(connection.prepare_cached("SELECT max(id) FROM events")?.query_row([], |row| row.get(0))?)
         })?;
         let last = counter.read().max(newest.and_then(|id| u64::try_from(id).ok()).unwrap_or(0));
-        // Ids are integers of SQLite; a damaged file must not lead beyond them.
+        // Ids are SQLite integers; a damaged file must not exceed their range.
         Ok((counter, last.min(i64::MAX as u64 / 2)))
     }
 
-    /// Adds events: all of them, or none.
+    /// Adds events in one transaction.
     pub fn append_events(&self, rows: &[EventRow]) -> Result<(), StoreError> {
         let mut writer = self.inner.shared.writer();
         writer.transaction(|connection, _| {
@@ -129,42 +130,13 @@ impl Store {
     }
 
     /// Events, newest first.
-    pub fn events(&self, filter: &EventFilter) -> Result<Vec<EventRow>, StoreError> {
-        if !(1..=MOST).contains(&filter.limit) {
-            return Err(StoreError::LimitOutOfRange { limit: filter.limit, max: MOST });
-        }
-        self.read(|connection| {
-            let kinds = if filter.kinds.is_empty() {
-                None
-            } else {
-                Some(serde_json::to_string(&filter.kinds).unwrap_or_default())
-            };
-            let mut statement = connection.prepare_cached(
-                "SELECT id, time_ms, namespace, kind, sandbox, run, message, data FROM events
-                 WHERE (?1 IS NULL OR id < ?1) AND (?2 IS NULL OR namespace = ?2)
-                   AND (?3 IS NULL OR kind IN (SELECT value FROM json_each(?3)))
-                   AND (?4 IS NULL OR sandbox = ?4) AND (?5 IS NULL OR run = ?5)
-                   AND (?6 IS NULL OR time_ms >= ?6)
-                 ORDER BY id DESC LIMIT ?7",
-            )?;
-            let rows = statement.query_map(
-                params![
-                    filter.before.map(|id| i64::try_from(id).unwrap_or(i64::MAX)),
-                    filter.namespace,
-                    kinds,
-                    filter.sandbox,
-                    filter.run,
-                    filter.since_ms,
-                    filter.limit,
-                ],
-                read_row,
-            )?;
-            Ok(rows.collect::<rusqlite::Result<_>>()?)
-        })
+    pub fn events(&self, filter: &EventFilter) -> Result<Page<EventRow>, StoreError> {
+        let filter = filter.clone();
+        self.listed(move |listing| listing.events(&filter))
     }
 
-    /// Deletes events older than `max_age_ms` before `now_ms`, and the oldest of those namespaces that have
-    /// more than their part of `most`: who tells much takes no room from who tells little.
+    /// Deletes events older than `max_age_ms` before `now_ms`, and the oldest of namespaces that exceed their
+    /// share of `most`: a namespace with many events does not displace those of others.
     pub fn evict_events(&self, most: u64, max_age_ms: i64, now_ms: i64) -> Result<(), StoreError> {
         let first_kept: Option<i64> = self.read(|connection| {
             Ok(connection
@@ -185,7 +157,7 @@ impl Store {
             })?;
             Ok(rows.collect::<Result<_, _>>()?)
         })?;
-        let part = part_of_each(counts.iter().map(|(_, count)| *count).collect(), most);
+        let part = share_of_each(counts.iter().map(|(_, count)| *count).collect(), most);
         for (namespace, count) in counts {
             self.delete_events(
                 "DELETE FROM events WHERE id IN (SELECT id FROM events WHERE namespace = ?1 ORDER BY id LIMIT ?2)",
@@ -196,7 +168,7 @@ impl Store {
         Ok(())
     }
 
-    /// Deletes the first so many that a statement finds, a batch at a time.
+    /// Deletes up to `most` rows that a statement selects, in batches.
     fn delete_events(&self, statement: &str, about: &dyn ToSql, mut most: u64) -> Result<(), StoreError> {
         while most > 0 {
             let batch = most.min(u64::from(BATCH));
@@ -214,9 +186,55 @@ impl Store {
     }
 }
 
-/// How many each may keep so that all together keep at most `most`: those that have fewer leave their rest to
-/// the others.
-fn part_of_each(mut counts: Vec<u64>, most: u64) -> u64 {
+impl Listing<'_> {
+    /// Events, newest first.
+    pub fn events(&self, filter: &EventFilter) -> Result<Page<EventRow>, StoreError> {
+        if !(1..=MOST).contains(&filter.limit) {
+            return Err(StoreError::LimitOutOfRange { limit: filter.limit, max: MOST });
+        }
+        let before = filter.before.map_or(i64::MAX, |id| i64::try_from(id).unwrap_or(i64::MAX));
+        let (condition, namespace): (&str, Option<&dyn ToSql>) = match &filter.namespace {
+            Some(namespace) => ("AND namespace = ?3", Some(namespace)),
+            None => ("", None),
+        };
+        let text = format!(
+            "SELECT id, time_ms, namespace, kind, sandbox, run, message, data FROM events
+             WHERE id < ?1 {condition} ORDER BY id DESC LIMIT ?2"
+        );
+        let mut scan = self.connection.prepare_cached(&text)?;
+        let mut values: Vec<&dyn ToSql> = vec![&before, &MOST_SCANNED];
+        values.extend(namespace);
+        let mut found = scan.query(values.as_slice())?;
+        let (mut rows, mut scanned, mut last) = (Vec::new(), 0, None);
+        while let Some(row) = found.next()? {
+            (scanned, last) = (scanned + 1, Some(row.get::<_, i64>(0)?));
+            let text = |column: usize| {
+                Ok::<_, rusqlite::Error>(row.get_ref(column)?.as_str_or_null().unwrap_or_default())
+            };
+            let is = |column: usize, wanted: &Option<String>| -> rusqlite::Result<bool> {
+                Ok(wanted.is_none() || text(column)? == wanted.as_deref())
+            };
+            let kind = text(3)?.unwrap_or_default();
+            if !(filter.kinds.is_empty() || filter.kinds.iter().any(|wanted| wanted == kind))
+                || !is(4, &filter.sandbox)?
+                || !is(5, &filter.run)?
+                || filter.since_ms.is_some_and(|since| row.get::<_, i64>(1).is_ok_and(|time| time < since))
+            {
+                continue;
+            }
+            rows.push(read_row(row)?);
+            if rows.len() >= filter.limit as usize {
+                break;
+            }
+        }
+        let more = scanned >= MOST_SCANNED || rows.len() >= filter.limit as usize;
+        let next = last.filter(|_| more).and_then(|id| u64::try_from(id).ok());
+        Ok(Page { rows, next })
+    }
+}
+
+/// The share of each namespace, so that all together keep at most `most`: unused shares go to the others.
+fn share_of_each(mut counts: Vec<u64>, most: u64) -> u64 {
     counts.sort_unstable();
     let (mut left, mut sharers) = (most, counts.len() as u64);
     for count in counts {

@@ -1,14 +1,12 @@
-//! The files around the database: a private directory, the lock that keeps a second opener out, and
-//! small secret files that are either whole or absent.
+//! The files beside the database: a private directory, and small secret files that are either complete or
+//! absent.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, OFlags};
-use rustix::io::Errno;
+use rustix::fs::OFlags;
 
 use crate::error::StoreError;
 
@@ -16,8 +14,8 @@ const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_DIRECTORY: u32 = 0o700;
 const STICKY: u32 = 0o1000;
 
-/// Makes the directory, or tightens one that exists. One that is shared by design (sticky, or somebody
-/// else's) is refused: closing it would harm others, leaving it open would harm us.
+/// Creates the directory, or restricts the mode of an existing one. A shared directory (sticky, or of another
+/// user) is rejected: restricting it would affect others, and leaving it open is not safe.
 pub(crate) fn private_directory(path: &Path) -> Result<(), StoreError> {
     let refused =
         |reason: &str| StoreError::UnsafeDirectory { path: path.to_owned(), reason: reason.to_owned() };
@@ -42,8 +40,8 @@ pub(crate) fn private_directory(path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Makes an empty private file when there is none, and takes others' rights away when there is one.
-/// SQLite gives its side files the mode of the database, so this settles them all.
+/// Creates an empty private file if there is none, and removes the access of other users if there is one.
+/// SQLite gives its side files the mode of the database, so this applies to all of them.
 pub(crate) fn private_file(path: &Path) -> Result<(), StoreError> {
     let file = options()
         .create(true)
@@ -71,7 +69,7 @@ pub(crate) fn size(path: &Path) -> Result<u64, StoreError> {
     }
 }
 
-/// Writes a small private file so that a crash leaves either the whole of it or nothing.
+/// Writes a small private file atomically.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     let unfinished = path.with_extension("new");
     let write = || -> io::Result<()> {
@@ -84,7 +82,7 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     rename_synced(&unfinished, path)
 }
 
-/// Renames, and makes the renaming last.
+/// Renames, and syncs the directory.
 pub(crate) fn rename_synced(from: &Path, to: &Path) -> Result<(), StoreError> {
     fs::rename(from, to).map_err(|error| StoreError::io("rename", from, error))?;
     match to.parent() {
@@ -95,76 +93,15 @@ pub(crate) fn rename_synced(from: &Path, to: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// A held lock. The kernel lets go of it when the process dies, however it dies.
-#[derive(Debug)]
-pub(crate) struct Lock(File);
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // Closing is not enough: a child that has been forked and has not yet reached its `exec` has
-        // the file open as well, and would keep the lock.
-        if let Err(error) = rustix::fs::flock(&self.0, FlockOperation::Unlock) {
-            tracing::warn!(%error, "could not unlock the state directory");
-        }
-    }
-}
-
-/// How long a lock may outlive its holder: a child that it was about to make has it until it is a program
-/// of its own.
-const LAST_BREATH: Duration = Duration::from_secs(5);
-
-fn holder(file: &mut File) -> Option<u32> {
-    let mut text = String::new();
-    file.rewind().and_then(|()| file.read_to_string(&mut text)).ok()?;
-    text.trim().parse().ok()
-}
-
-fn is_alive(pid: u32) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
-}
-
-/// Takes the lock of the directory.
-pub(crate) fn lock(path: &Path) -> Result<Lock, StoreError> {
-    let mut file = options()
-        .create(true)
-        .truncate(false)
-        .open(path)
-        .map_err(|error| StoreError::io("open", path, error))?;
-    let patience = Instant::now() + LAST_BREATH;
-    loop {
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => break,
-            Err(Errno::WOULDBLOCK) => {
-                // The holder writes its pid after locking, so a lock may be seen before its pid is.
-                let pid = holder(&mut file);
-                if pid.is_none_or(is_alive) || Instant::now() > patience {
-                    return Err(StoreError::Locked { pid });
-                }
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            Err(error) => return Err(StoreError::io("lock", path, error.into())),
-        }
-    }
-    let mut record = || -> io::Result<()> {
-        tighten(&file)?;
-        file.set_len(0)?;
-        file.rewind()?;
-        writeln!(file, "{}", std::process::id())
-    };
-    record().map_err(|error| StoreError::io("write", path, error))?;
-    Ok(Lock(file))
-}
-
 pub(crate) fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
-    // A link planted under one of our names must not lead elsewhere.
+    // A symbolic link in place of one of our files is not followed.
     let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
     options.read(true).write(true).mode(PRIVATE_FILE).custom_flags(no_follow);
     options
 }
 
-fn tighten(file: &File) -> io::Result<()> {
+pub(crate) fn tighten(file: &File) -> io::Result<()> {
     if file.metadata()?.mode() & 0o777 == PRIVATE_FILE {
         return Ok(());
     }

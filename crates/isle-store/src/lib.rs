@@ -1,40 +1,55 @@
-//! What Isle remembers between two starts: sandboxes, runs, the audit chain and a few facts, in one
-//! SQLite file. Calls are synchronous and short, so that async code makes them inline: one writer,
-//! one reader, prepared statements, and every `fsync` on a thread of its own.
+//! Persistent state: sandboxes, runs, the audit chain and settings, in one SQLite file. Calls are synchronous
+//! and short, so that async code makes them inline: one writer, one reader, prepared statements, and every
+//! `fsync` on a separate thread.
 
 mod audit;
 mod checkpoint;
-mod clock;
+mod integrity_check;
+
 mod connection;
 mod error;
 mod events;
-mod evict;
-mod facts;
 mod files;
+mod instance;
+mod key_values;
+mod list_runs;
+mod listing;
+#[cfg(test)]
+mod listing_tests;
 mod namespace_grants;
 mod open;
 mod quarantine;
-mod rows;
+mod readers;
+mod records;
+mod run_retention;
 mod runs;
 mod sandboxes;
 mod schema;
 mod secrets;
-mod spawns;
+mod spawn_counts;
+mod state_lock;
 mod store;
 mod syncs;
 mod tenants;
 mod variables;
 mod webhooks;
+mod wipes;
 
 pub use audit::{AuditEntry, AuditFault, AuditFilter, AuditKey, AuditProblem, AuditRow, AuditVerdict};
-pub use clock::{boot_clock_ms, boot_id, wall_clock_ms};
+
 pub use error::StoreError;
 pub use events::{EventCounter, EventFilter, EventRow};
+pub use instance::{Instance, InstanceId};
+pub use listing::{Listing, Page};
 pub use quarantine::Quarantined;
-pub use rows::{RunEnd, RunFilter, RunNetwork, RunOutput, RunRow, RunTotals, SandboxChange, SandboxRow};
+pub use readers::ReadShare;
+pub use records::{RunEnd, RunFilter, RunNetwork, RunOutput, RunRow, RunTotals, SandboxChange, SandboxRow};
+pub use run_retention::RunRetention;
 pub use secrets::{SecretRow, SecretUseRow};
-pub use store::Store;
+pub use state_lock::{LOCK_FILE, LockHolder, LockState, Phase};
+pub use store::{OwnFiles, Store};
 pub use syncs::SyncRow;
 pub use tenants::TokenRow;
 pub use variables::VariableRow;
 pub use webhooks::{WEBHOOK_KEY_LENGTH, WebhookRow};
+pub use wipes::{WipeMark, WipeRow};

@@ -1,4 +1,4 @@
-//! What every sandbox of a namespace may reach.
+//! The network grants of all sandboxes of a namespace.
 
 use rusqlite::params;
 use serde_json::Value;
@@ -8,20 +8,20 @@ use crate::error::StoreError;
 use crate::store::Store;
 
 impl Store {
-    /// Namespaces that were granted something, and what.
+    /// Namespaces with grants, and the grants.
     pub fn namespace_grants(&self) -> Result<Vec<(String, Value)>, StoreError> {
         self.read(|connection| {
             let mut statement =
                 connection.prepare_cached("SELECT namespace, grants FROM namespace_grants")?;
             let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
             let rows: Vec<(String, String)> = rows.collect::<rusqlite::Result<_>>()?;
-            // What cannot be read grants nothing.
+            // A malformed value grants nothing.
             let value = |text: &str| serde_json::from_str(text).unwrap_or_default();
             Ok(rows.into_iter().map(|(namespace, grants)| (namespace, value(&grants))).collect())
         })
     }
 
-    /// Changes what a namespace is granted, and puts an audit row on record: both, or nothing.
+    /// Changes the grants of a namespace and adds an audit row in one transaction.
     pub fn set_namespace_grants(
         &self,
         namespace: &str,

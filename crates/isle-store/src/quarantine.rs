@@ -1,6 +1,6 @@
-//! Setting a damaged database aside. Only when somebody asks for it: a database that cannot be used may be
-//! another program's, or one of which a backup exists, and it is the only record of what was done. Nothing
-//! is deleted; what was set aside can be put back.
+//! Quarantine of a damaged database, on request only: a database that cannot be used may be that of another
+//! program or have a backup, and it is the only record of what was done. Nothing is deleted; quarantined
+//! files can be moved back.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,30 +8,29 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::audit::AuditEntry;
-use crate::clock::wall_clock_ms;
 use crate::error::StoreError;
 use crate::files;
 use crate::store::Store;
+use isle_core::clock::wall_clock_ms;
 
-/// The database first: without it the log beside it counts as damage too, while a database without its log
-/// could pass for a whole one. The key last: it seals the chain in that database, and a new one that begins
-/// under it would look like one whose rows were removed.
+/// The database first: without it a remaining log is reported as damage too, while a database without its log
+/// could look intact. The key last: with it, a new chain would look like one whose rows were removed.
 const FILES: [&str; 4] = ["isle.db", "isle.db-wal", "isle.db-shm", "audit.key"];
 
-/// A database that was set aside.
+/// A quarantined database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quarantined {
     /// What was wrong with it.
     pub reason: String,
-    /// Where its files are now.
+    /// The directory of its files.
     pub place: PathBuf,
     /// Their names.
     pub files: Vec<String>,
 }
 
 impl Store {
-    /// Sets the database of a state directory aside if it is damaged, and begins a new one whose first row
-    /// says so; `None` when nothing is wrong with it. `actor` is who asked.
+    /// Quarantines the database of a state directory if it is damaged, and creates a new one whose first
+    /// audit row records it; `None` if the database is intact. `actor` is the caller.
     pub fn quarantine(dir: &Path, actor: &str, door: &str) -> Result<Option<Quarantined>, StoreError> {
         let reason = match Self::open(dir) {
             Ok(_) => return Ok(None),
@@ -39,8 +38,8 @@ impl Store {
             Err(error) => return Err(error),
         };
         let quarantined = {
-            let _lock = files::lock(&dir.join("isle.lock"))?;
-            set_aside(dir, reason)?
+            let _lock = crate::state_lock::lock(dir)?;
+            move_files(dir, reason)?
         };
         let entry = AuditEntry {
             time_ms: wall_clock_ms(),
@@ -55,7 +54,7 @@ impl Store {
     }
 }
 
-fn set_aside(dir: &Path, reason: String) -> Result<Quarantined, StoreError> {
+fn move_files(dir: &Path, reason: String) -> Result<Quarantined, StoreError> {
     let quarantine = dir.join("quarantine");
     files::private_directory(&quarantine)?;
     let place = fresh(&quarantine)?;
@@ -74,7 +73,7 @@ fn set_aside(dir: &Path, reason: String) -> Result<Quarantined, StoreError> {
     Ok(Quarantined { reason, place, files: moved })
 }
 
-/// A directory nothing is in, named after the time.
+/// A new directory, named after the time.
 fn fresh(quarantine: &Path) -> Result<PathBuf, StoreError> {
     let mut number = wall_clock_ms();
     loop {

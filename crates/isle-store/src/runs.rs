@@ -1,21 +1,21 @@
-//! Runs: begun before the command starts, ended once and for all, together with their audit row.
+//! Runs: recorded before the command starts and finished exactly once, together with their audit row.
 
 use std::collections::HashMap;
 
-use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::audit::{AuditEntry, append};
 use crate::error::{StoreError, violates_unique};
-use crate::rows::{RunEnd, RunFilter, RunNetwork, RunOutput, RunRow, RunTotals};
+use crate::records::{RunEnd, RunNetwork, RunOutput, RunRow};
 use crate::store::Store;
 
-const COLUMNS: &str = "id, sandbox_id, sandbox_name, door, actor, kind, command, started_at_ms, state, \
+pub(crate) const COLUMNS: &str = "id, sandbox_id, sandbox_name, door, actor, kind, command, started_at_ms, state, \
      exit_code, signal, duration_ms, cpu_us, peak_rss_kib, stdout_bytes, stderr_bytes, ended_at_ms, note, \
      violations, limits_hit, containment, job, locked, terminal, commands, namespace, io_read_bytes, io_write_bytes, \
      net_sent_bytes, net_received_bytes, net_connections, net_denied, net_shared, peak_tasks";
 
 impl Store {
-    /// How many runs of each sandbox are on record, by its id.
+    /// Number of recorded runs, by sandbox id.
     pub fn run_counts(&self) -> Result<HashMap<String, u64>, StoreError> {
         self.read(|connection| {
             let mut statement =
@@ -83,7 +83,7 @@ impl Store {
         })
     }
 
-    /// A run that waited for its turn has it.
+    /// A queued run starts.
     pub fn start_run(&self, id: &str) -> Result<(), StoreError> {
         self.write(|writer| {
             let mut statement = writer
@@ -96,7 +96,7 @@ impl Store {
         })
     }
 
-    /// Ends a run: its record, its output and its audit row, all or nothing. A run ends once.
+    /// Finishes a run: its record, its output and its audit row, in one transaction. A run finishes once.
     pub fn finish_run(&self, id: &str, end: &RunEnd, audit: &AuditEntry) -> Result<(), StoreError> {
         check_state(&end.state)?;
         if is_open(&end.state) {
@@ -112,10 +112,13 @@ impl Store {
                 append(connection, draft, audit)?;
                 Ok(())
             })
-        })
+        })?;
+        let namespace = audit.namespace.as_deref().unwrap_or("default");
+        self.inner.shared.kept.added(namespace, end.output.bytes());
+        Ok(())
     }
 
-    /// One run, when it is recorded.
+    /// One run, if it is recorded.
     pub fn run(&self, id: &str) -> Result<Option<RunRow>, StoreError> {
         self.read(|connection| {
             let mut statement =
@@ -125,7 +128,7 @@ impl Store {
         })
     }
 
-    /// The newest run of that name in each sandbox of a namespace that has, or had, one: sandbox and run.
+    /// The newest run of a job name in each sandbox of a namespace: sandbox and run.
     pub fn jobs_named(&self, namespace: &str, job: &str) -> Result<Vec<(String, String)>, StoreError> {
         self.read(|connection| {
             let mut statement = connection.prepare_cached(
@@ -142,72 +145,7 @@ impl Store {
         })
     }
 
-    /// Runs, newest first.
-    pub fn runs(&self, filter: &RunFilter) -> Result<Vec<RunRow>, StoreError> {
-        self.read(|connection| {
-            let before = match &filter.before {
-                Some(id) => Some(seq_of(connection, id, filter.namespace.as_deref())?),
-                None => None,
-            };
-            let mut conditions = vec!["1"];
-            let mut values: Vec<(&str, &dyn ToSql)> = vec![(":limit", &filter.limit)];
-            if let Some(namespace) = &filter.namespace {
-                conditions.push("namespace = :namespace");
-                values.push((":namespace", namespace));
-            }
-            if let Some(before) = &before {
-                conditions.push("seq < :before");
-                values.push((":before", before));
-            }
-            if let Some(sandbox) = &filter.sandbox {
-                conditions.push("sandbox_name = :sandbox");
-                values.push((":sandbox", sandbox));
-            }
-            if let Some(state) = &filter.state {
-                conditions.push("state = :state");
-                values.push((":state", state));
-            }
-            if let Some(kind) = &filter.kind {
-                conditions.push("kind = :kind");
-                values.push((":kind", kind));
-            }
-            let text = format!(
-                "SELECT {COLUMNS} FROM runs WHERE {} ORDER BY seq DESC LIMIT :limit",
-                conditions.join(" AND ")
-            );
-            let mut statement = connection.prepare_cached(&text)?;
-            let mut rows = statement.query(values.as_slice())?;
-            let mut runs = Vec::new();
-            while let Some(row) = rows.next()? {
-                runs.push(run_row(row)?);
-            }
-            Ok(runs)
-        })
-    }
-
-    /// What the runs on record of one incarnation of a sandbox came to.
-    pub fn run_totals(&self, sandbox_id: &str) -> Result<RunTotals, StoreError> {
-        self.read(|connection| {
-            let mut statement = connection.prepare_cached(
-                "SELECT count(*), coalesce(sum(cpu_us), 0), coalesce(max(peak_rss_kib), 0),
-                     coalesce(sum(stdout_bytes + stderr_bytes), 0)
-                 FROM runs WHERE sandbox_id = ?1",
-            )?;
-            let unsigned = |row: &Row<'_>, column: usize| -> rusqlite::Result<u64> {
-                Ok(u64::try_from(row.get::<_, i64>(column)?).unwrap_or(0))
-            };
-            Ok(statement.query_row(params![sandbox_id], |row| {
-                Ok(RunTotals {
-                    runs: unsigned(row, 0)?,
-                    cpu_us: unsigned(row, 1)?,
-                    peak_rss_kib: unsigned(row, 2)?,
-                    output_bytes: unsigned(row, 3)?,
-                })
-            })?)
-        })
-    }
-
-    /// Runs that were begun and never ended, oldest first.
+    /// Unfinished runs, oldest first.
     pub fn unfinished_runs(&self) -> Result<Vec<RunRow>, StoreError> {
         self.read(|connection| {
             let mut statement = connection.prepare_cached(&format!(
@@ -222,7 +160,7 @@ impl Store {
         })
     }
 
-    /// What is kept of an ended run's output; `None` when the run is unknown or has not ended.
+    /// The stored output of a finished run; `None` if the run is unknown or unfinished.
     pub fn run_output(&self, id: &str) -> Result<Option<RunOutput>, StoreError> {
         self.read(|connection| {
             let mut statement = connection.prepare_cached(
@@ -311,8 +249,8 @@ fn keep_output(connection: &Connection, seq: i64, output: &RunOutput) -> Result<
     Ok(())
 }
 
-/// The place of a run; one of another namespace is none.
-fn seq_of(connection: &Connection, id: &str, namespace: Option<&str>) -> Result<i64, StoreError> {
+/// The sequence number of a run of a namespace.
+pub(crate) fn seq_of(connection: &Connection, id: &str, namespace: Option<&str>) -> Result<i64, StoreError> {
     connection
         .prepare_cached("SELECT seq FROM runs WHERE id = ?1 AND namespace = coalesce(?2, namespace)")?
         .query_row(params![id, namespace], |row| row.get(0))
@@ -320,7 +258,7 @@ fn seq_of(connection: &Connection, id: &str, namespace: Option<&str>) -> Result<
         .ok_or_else(|| StoreError::RunNotFound { id: id.to_owned() })
 }
 
-fn run_row(row: &Row<'_>) -> Result<RunRow, StoreError> {
+pub(crate) fn run_row(row: &Row<'_>) -> Result<RunRow, StoreError> {
     let unsigned = |column: usize| -> rusqlite::Result<Option<u64>> {
         Ok(row.get::<_, Option<i64>>(column)?.map(|value| u64::try_from(value).unwrap_or(0)))
     };
@@ -373,7 +311,7 @@ fn run_row(row: &Row<'_>) -> Result<RunRow, StoreError> {
     })
 }
 
-/// SQLite's integers are signed; nothing counted here comes near the difference.
+/// SQLite's integers are signed; no count here comes near the limit.
 fn integer(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

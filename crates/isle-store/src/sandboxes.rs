@@ -1,22 +1,22 @@
-//! The journal of sandboxes: a row is written before anything is made and removed after everything is
-//! gone, so that a crash at any point leaves a trace to finish or to undo.
+//! The journal of sandboxes: a row is stored before anything is created and deleted after everything was
+//! removed, so that an operation can be completed or undone after a crash at any point.
 
 use rusqlite::{Connection, Row, ToSql, params};
 use serde_json::Value;
 
 use crate::audit::{AuditEntry, append};
 use crate::error::{StoreError, violates_unique};
-use crate::rows::{SandboxChange, SandboxRow};
+use crate::records::{SandboxChange, SandboxRow};
 use crate::store::Store;
 
 impl Store {
-    /// Records a sandbox that is about to be made. At most one sandbox of a name is `creating` or
+    /// Stores a sandbox that is about to be created. At most one sandbox of a name is `creating` or
     /// `running`.
     pub fn insert_sandbox(&self, row: &SandboxRow) -> Result<(), StoreError> {
         self.write(|writer| insert(&writer.connection, row))
     }
 
-    /// Records a sandbox that was found, together with an audit row.
+    /// Stores a sandbox that was found, together with an audit row.
     pub fn insert_sandbox_audited(&self, row: &SandboxRow, audit: &AuditEntry) -> Result<(), StoreError> {
         self.write(|writer| {
             writer.transaction(|connection, draft| {
@@ -31,7 +31,7 @@ impl Store {
         self.write(|writer| update(&writer.connection, id, &change))
     }
 
-    /// Changes a sandbox's record and puts an audit row on record: both, or nothing.
+    /// Changes a sandbox's record and adds an audit row in one transaction.
     pub fn update_sandbox_audited(
         &self,
         id: &str,
@@ -46,18 +46,26 @@ impl Store {
         })
     }
 
-    /// Forgets sandboxes of the same name that failed: this one is in their place.
+    /// Deletes failed sandboxes of the same name, which this one replaces.
     pub fn forget_replaced(&self, id: &str) -> Result<(), StoreError> {
         self.write(|writer| remove_failed_namesakes(&writer.connection, id))
     }
 
-    /// Forgets a sandbox. Forgetting one that is not recorded is fine: a crash may come between.
+    /// Sets the name of a recorded sandbox.
+    pub fn rename_sandbox(&self, id: &str, name: &str) -> Result<(), StoreError> {
+        self.write(|writer| {
+            let text = "UPDATE sandboxes SET name = ?2 WHERE id = ?1";
+            writer.connection.execute(text, (id, name)).map(drop).map_err(Into::into)
+        })
+    }
+
+    /// Deletes a sandbox. One that is not recorded is not an error: a crash may have come between.
     pub fn remove_sandbox(&self, id: &str) -> Result<(), StoreError> {
         self.write(|writer| remove(&writer.connection, id))
     }
 
-    /// Forgets a sandbox that was destroyed, with what is left of the records of those it replaced, and
-    /// puts an audit row on record: all, or nothing.
+    /// Deletes a destroyed sandbox and remaining records of those it replaced, and adds an audit row, in one
+    /// transaction.
     pub fn destroy_sandbox_audited(&self, id: &str, audit: &AuditEntry) -> Result<(), StoreError> {
         self.write(|writer| {
             writer.transaction(|connection, draft| {
@@ -68,7 +76,7 @@ impl Store {
         })
     }
 
-    /// Forgets a sandbox and puts an audit row on record: both, or nothing.
+    /// Deletes a sandbox and adds an audit row in one transaction.
     pub fn remove_sandbox_audited(&self, id: &str, audit: &AuditEntry) -> Result<(), StoreError> {
         self.write(|writer| {
             writer.transaction(|connection, draft| {
@@ -78,7 +86,7 @@ impl Store {
         })
     }
 
-    /// Forgets a sandbox and the variables of its name, and puts an audit row on record: all, or nothing.
+    /// Deletes a sandbox and the variables of its name, and adds an audit row, in one transaction.
     pub fn wipe_sandbox_audited(
         &self,
         id: &str,
@@ -91,7 +99,8 @@ impl Store {
                 remove(connection, id)?;
                 crate::variables::forget(connection, address)?;
                 crate::secrets::forget_uses(connection, address)?;
-                crate::spawns::forget(connection, address)?;
+                crate::spawn_counts::forget(connection, address)?;
+                crate::wipes::forget(connection, address)?;
                 append(connection, draft, audit).map(drop)
             })
         })
@@ -166,7 +175,7 @@ pub(crate) fn update(connection: &Connection, id: &str, change: &SandboxChange) 
     let spec = change.spec.as_ref().map(Value::to_string);
     let containment = change.containment.as_ref().map(Value::to_string);
     let lease = change.lease.as_ref().map(Value::to_string);
-    // Only the columns that change are named: naming `state` would touch its index as well.
+    // Only the columns that change are set: setting `state` would update its index as well.
     let fields: [(&str, Option<&dyn ToSql>); 6] = [
         ("state", change.state.as_ref().map(|value| value as &dyn ToSql)),
         ("anchor", anchor.as_ref().map(|value| value as &dyn ToSql)),

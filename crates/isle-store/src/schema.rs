@@ -1,5 +1,5 @@
-//! The shape of the database and how an older one becomes the present one. Each migration is one
-//! transaction; before an existing database is changed, a copy of it is set aside.
+//! The database schema and its migrations. All migrations of an upgrade are one transaction; an existing
+//! database is backed up first.
 
 use std::path::{Path, PathBuf};
 
@@ -8,18 +8,18 @@ use rusqlite::{Connection, params};
 use crate::error::StoreError;
 use crate::files;
 
-/// Stamp in the file's header: `ISLE`.
+/// The `application_id` in the file's header: `ISLE`.
 pub(crate) const APPLICATION_ID: i32 = 0x4953_4c45;
 
-/// Position `n` leads from version `n` to `n + 1`. Never edit one that was released; add another.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7, V8, V9, V10, V11, V12, V13, V14, V15];
+/// Index `n` migrates from version `n` to `n + 1`. Never edit a released migration; add another.
+pub(crate) const MIGRATIONS: &[&str] =
+    &[V1, V2, V3, V4, V5, V6, V7, V8, V9, V10, V11, V12, V13, V14, V15, V16, V17];
 
-// Every index is a page more to write for each run, so there is one only where a search would be long:
-// old runs are forgotten, so those that have not ended are found by looking at all, and what one sandbox
-// did, or one action, is found by walking back from the newest row. Runs are numbered by an integer so that
-// rows, indexes and outputs are all appended at their hot end; the text id is one unique index beside
-// it. Outputs live apart so that listing runs never walks over them. The audit table has no foreign
-// keys: it must outlive everything it speaks of.
+// Every index is another page to write for each run, so there is one only where a scan would be long: old
+// runs are deleted, so unfinished ones are found by a full scan, and the rows of one sandbox or one action by
+// a scan from the newest row. Runs have an integer key, so that rows, indexes and outputs are all appended at
+// the end; the text id has a unique index. Outputs are in a separate table, so that listing runs does not
+// read them. The audit table has no foreign keys: it must outlive everything it refers to.
 const V1: &str = "
 CREATE TABLE facts (
     key TEXT PRIMARY KEY,
@@ -102,7 +102,7 @@ const V3: &str = "
 ALTER TABLE runs ADD COLUMN containment TEXT;
 ";
 
-// By name and not by id: they are for every sandbox that has the name, as its workspace is.
+// By name and not by id: like the workspace, they belong to every sandbox of that name.
 const V4: &str = "
 CREATE TABLE variables (
     sandbox TEXT NOT NULL,
@@ -112,8 +112,8 @@ CREATE TABLE variables (
 ) STRICT, WITHOUT ROWID;
 ";
 
-// A name means the newest run that has it, and only one that has not ended may have it. Both indexes
-// hold named runs only, so all others cost nothing.
+// A name refers to the newest run that has it, and only one unfinished run may have it. Both indexes contain
+// named runs only, so all others cost nothing.
 const V5: &str = "
 ALTER TABLE runs ADD COLUMN job TEXT;
 ALTER TABLE runs ADD COLUMN locked INTEGER NOT NULL DEFAULT 0;
@@ -124,8 +124,8 @@ CREATE UNIQUE INDEX runs_open_job ON runs (sandbox_name, job)
     WHERE job IS NOT NULL AND state IN ('queued', 'running');
 ";
 
-// Whose a record is. Variables need no column: their sandbox is an address, which has the namespace in it
-// unless it is `default`. Audit rows of `default` say nothing, so that every older row keeps its hash.
+// Namespaces. Variables need no column: their sandbox is an address, which includes the namespace unless it
+// is `default`. Audit rows of `default` have none, so that every older row keeps its hash.
 const V6: &str = "
 ALTER TABLE sandboxes ADD COLUMN namespace TEXT NOT NULL DEFAULT 'default';
 ALTER TABLE runs ADD COLUMN namespace TEXT NOT NULL DEFAULT 'default';
@@ -153,7 +153,7 @@ CREATE TABLE tokens (
 ) STRICT, WITHOUT ROWID;
 ";
 
-// No index: what is listed is found by walking back from the newest, and there are only so many.
+// No index: listings scan from the newest, and the number of events is bounded.
 const V7: &str = "
 CREATE TABLE events (
     id INTEGER PRIMARY KEY,
@@ -167,12 +167,12 @@ CREATE TABLE events (
 ) STRICT;
 ";
 
-// How long a sandbox may live yet, whether it is paused: the engine's affair, as one value.
+// Deadlines and pause state of a sandbox, in the engine's format.
 const V8: &str = "
 ALTER TABLE sandboxes ADD COLUMN lease TEXT;
 ";
 
-// How many children a sandbox ever had, by its address: a sandbox made anew does not begin at nothing.
+// How many children a sandbox ever had, by its address: recreating a sandbox does not reset the count.
 const V9: &str = "
 CREATE TABLE spawns (
     sandbox TEXT PRIMARY KEY,
@@ -180,7 +180,7 @@ CREATE TABLE spawns (
 ) STRICT, WITHOUT ROWID;
 ";
 
-// What live syncs do is the engine's affair, as one value.
+// Live syncs, in the engine's format.
 const V10: &str = "
 CREATE TABLE syncs (
     id TEXT PRIMARY KEY,
@@ -190,7 +190,7 @@ CREATE TABLE syncs (
 ) STRICT, WITHOUT ROWID;
 ";
 
-// What every sandbox of a namespace may reach: the engine's affair, as one value.
+// Network grants of all sandboxes of a namespace, in the engine's format.
 const V11: &str = "
 CREATE TABLE namespace_grants (
     namespace TEXT PRIMARY KEY,
@@ -198,8 +198,8 @@ CREATE TABLE namespace_grants (
 ) STRICT, WITHOUT ROWID;
 ";
 
-// Values are sealed before they come here. The sandbox of a use is an address: what a workspace holds
-// outlives the sandbox that had it.
+// Values are encrypted by the caller. The sandbox of a use is an address: the contents of a workspace outlive
+// the sandbox.
 const V12: &str = "
 CREATE TABLE secrets (
     namespace TEXT NOT NULL,
@@ -225,7 +225,7 @@ CREATE TABLE secret_uses (
 ) STRICT, WITHOUT ROWID;
 ";
 
-// What a webhook is signed with is not here; see `webhooks.rs`.
+// The signing secret of a webhook is not stored; see `webhooks.rs`.
 const V13: &str = "
 CREATE TABLE webhooks (
     id TEXT PRIMARY KEY,
@@ -238,13 +238,13 @@ CREATE TABLE webhooks (
 ) STRICT, WITHOUT ROWID;
 ";
 
-// What runs moved from and to disks; not known of those before.
+// Disk I/O of runs; unknown for older ones.
 const V14: &str = "
 ALTER TABLE runs ADD COLUMN io_read_bytes INTEGER;
 ALTER TABLE runs ADD COLUMN io_write_bytes INTEGER;
 ";
 
-// What went through the gate while runs went on, and how many processes they had; not known of those before.
+// Network traffic during runs, and their number of processes; unknown for older ones.
 const V15: &str = "
 ALTER TABLE runs ADD COLUMN net_sent_bytes INTEGER;
 ALTER TABLE runs ADD COLUMN net_received_bytes INTEGER;
@@ -254,17 +254,35 @@ ALTER TABLE runs ADD COLUMN net_shared INTEGER;
 ALTER TABLE runs ADD COLUMN peak_tasks INTEGER;
 ";
 
-/// The newest version a list of migrations leads to.
+// Pending wipes; see `wipes.rs`.
+const V16: &str = "
+CREATE TABLE wipes (
+    sandbox TEXT PRIMARY KEY,
+    what TEXT NOT NULL,
+    asked_at_ms INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+";
+
+// So that listings of one tenant do not scan the rows of all others. Partial, so that the runs of `default`
+// cost no additional page; jobs are rare and indexed anyway. Events are written in batches.
+const V17: &str = "
+CREATE INDEX audit_namespace ON audit (namespace) WHERE namespace IS NOT NULL;
+CREATE INDEX runs_namespace ON runs (namespace) WHERE namespace <> 'default';
+CREATE INDEX runs_kind_job ON runs (namespace) WHERE kind = 'job';
+CREATE INDEX events_namespace ON events (namespace);
+";
+
+/// The newest version of a list of migrations.
 pub(crate) fn newest(migrations: &[&str]) -> u32 {
     u32::try_from(migrations.len()).unwrap_or(u32::MAX)
 }
 
-/// The version a database is at.
+/// The version of a database.
 pub(crate) fn version(connection: &Connection) -> rusqlite::Result<u32> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))
 }
 
-/// Brings the database to the newest version. Whether anything was done is the answer.
+/// Migrates the database to the newest version. Returns whether anything was done.
 pub(crate) fn migrate(
     connection: &mut Connection,
     path: &Path,
@@ -293,7 +311,7 @@ pub(crate) fn migrate(
     Ok(true)
 }
 
-/// Where the copy made before leaving a version goes.
+/// The path of the backup before a migration.
 pub(crate) fn backup_path(path: &Path, version: u32) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".v{version}.bak"));
@@ -308,7 +326,7 @@ fn back_up(connection: &Connection, path: &Path, version: u32) -> Result<(), Sto
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(StoreError::io("remove", &unfinished, error)),
     }
-    // SQLite fills an empty file and keeps its mode; one it made itself would be readable by others.
+    // SQLite keeps the mode of an existing empty file; one it creates would be readable by others.
     files::private_file(&unfinished)?;
     let Some(target) = unfinished.to_str() else {
         let error = std::io::Error::new(std::io::ErrorKind::InvalidInput, "the path is not UTF-8");
@@ -322,80 +340,5 @@ fn back_up(connection: &Connection, path: &Path, version: u32) -> Result<(), Sto
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NEXT: &str = "ALTER TABLE facts ADD COLUMN added_by_the_next_version TEXT;";
-
-    fn table_has_new_column(path: &Path) -> bool {
-        let connection = Connection::open(path).unwrap();
-        connection.prepare("SELECT added_by_the_next_version FROM facts").is_ok()
-    }
-
-    #[test]
-    fn an_older_database_is_copied_before_it_is_migrated() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("isle.db");
-        let mut connection = Connection::open(&path).unwrap();
-        assert!(migrate(&mut connection, &path, MIGRATIONS).unwrap());
-        connection.execute("INSERT INTO facts VALUES ('kept', 'yes')", []).unwrap();
-
-        let longer = [MIGRATIONS, &[NEXT]].concat();
-        assert!(migrate(&mut connection, &path, &longer).unwrap());
-        assert_eq!(version(&connection).unwrap(), newest(&longer));
-        assert!(table_has_new_column(&path));
-
-        let backup = backup_path(&path, newest(MIGRATIONS));
-        assert_eq!(backup.file_name().unwrap(), &*format!("isle.db.v{}.bak", newest(MIGRATIONS)));
-        assert!(!table_has_new_column(&backup));
-        let copy = Connection::open(&backup).unwrap();
-        assert_eq!(version(&copy).unwrap(), newest(MIGRATIONS));
-        let kept: String =
-            copy.query_row("SELECT value FROM facts WHERE key = 'kept'", [], |row| row.get(0)).unwrap();
-        assert_eq!(kept, "yes");
-        use std::os::unix::fs::PermissionsExt;
-        assert_eq!(std::fs::metadata(&backup).unwrap().permissions().mode() & 0o777, 0o600);
-    }
-
-    #[test]
-    fn runs_of_the_first_version_met_no_limit_that_anybody_wrote_down() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("isle.db");
-        let mut connection = Connection::open(&path).unwrap();
-        migrate(&mut connection, &path, &MIGRATIONS[..1]).unwrap();
-        let row = "INSERT INTO runs (id, sandbox_id, door, actor, kind, command, started_at_ms, state,
-             stdout_bytes, stderr_bytes, violations) VALUES ('r', 's', 'cli', 'me', 'exec', 'true', 1, 'failed',
-             0, 0, '[]')";
-        connection.execute(row, []).unwrap();
-        assert!(migrate(&mut connection, &path, MIGRATIONS).unwrap());
-        let met: String =
-            connection.query_row("SELECT limits_hit FROM runs WHERE id = 'r'", [], |row| row.get(0)).unwrap();
-        assert_eq!(met, "[]");
-    }
-
-    #[test]
-    fn a_migration_that_fails_half_way_changes_nothing() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("isle.db");
-        let mut connection = Connection::open(&path).unwrap();
-        migrate(&mut connection, &path, MIGRATIONS).unwrap();
-        let broken = [MIGRATIONS, &[NEXT, "ALTER TABLE nowhere ADD COLUMN x TEXT;"]].concat();
-        assert!(migrate(&mut connection, &path, &broken).is_err());
-        assert_eq!(version(&connection).unwrap(), newest(MIGRATIONS));
-        assert!(!table_has_new_column(&path));
-    }
-
-    #[test]
-    fn a_fresh_or_current_database_makes_no_copy() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("isle.db");
-        let mut connection = Connection::open(&path).unwrap();
-        assert!(migrate(&mut connection, &path, MIGRATIONS).unwrap());
-        assert!(!migrate(&mut connection, &path, MIGRATIONS).unwrap());
-        let copies = std::fs::read_dir(directory.path())
-            .unwrap()
-            .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().contains(".bak"))
-            .count();
-        assert_eq!(copies, 0);
-    }
-}
+#[path = "schema_tests.rs"]
+mod tests;

@@ -1,5 +1,5 @@
-//! Secrets, sealed before they come here: whoever reads the database has names, hosts and times, never a
-//! value. And which sandbox uses which of them, by address of the sandbox.
+//! Secrets, encrypted by the caller: the database contains names, hosts and times, never a value. Also which
+//! sandbox uses which secret, by address of the sandbox.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -7,10 +7,10 @@ use crate::audit::{AuditEntry, append};
 use crate::error::StoreError;
 use crate::store::Store;
 
-/// Where the text is kept that only the right key opens.
+/// The key of the check text, which only the right key decrypts.
 const CHECK: &str = "vault_check";
 
-/// One secret, sealed.
+/// One encrypted secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretRow {
     /// Whose it is.
@@ -49,20 +49,20 @@ pub struct SecretUseRow {
     pub sandbox: String,
     /// Name of the secret.
     pub name: String,
-    /// What the sandbox sees of it.
+    /// Its placeholder in the sandbox.
     pub placeholder: String,
-    /// Which variable of every command has it; `None` when only runs had it.
+    /// The environment variable of every command that has it; `None` if only single runs had it.
     pub variable: Option<String>,
-    /// Whether that variable has the value itself.
+    /// Whether the variable has the value itself.
     pub exposed: bool,
-    /// Whether the value itself was ever there.
+    /// Whether the variable ever had the value itself.
     pub ever_exposed: bool,
     /// Ids of runs that have it, as JSON.
     pub runs: String,
 }
 
 impl Store {
-    /// All secrets of all namespaces, sealed.
+    /// All encrypted secrets of all namespaces.
     pub fn secrets(&self) -> Result<Vec<SecretRow>, StoreError> {
         self.read(|connection| {
             let mut statement = connection.prepare_cached(
@@ -84,7 +84,7 @@ impl Store {
         })
     }
 
-    /// The text only the right key opens; `None` while there is no secret.
+    /// The check text, which only the right key decrypts; `None` without secrets.
     pub fn vault_check(&self) -> Result<Option<String>, StoreError> {
         self.read(|connection| {
             let mut statement = connection.prepare_cached("SELECT value FROM facts WHERE key = ?1")?;
@@ -92,7 +92,7 @@ impl Store {
         })
     }
 
-    /// Sets a secret, with the text only its key opens, and puts an audit row on record: all, or nothing.
+    /// Stores a secret, the check text and an audit row in one transaction.
     pub fn put_secret(&self, row: &SecretRow, check: &str, audit: &AuditEntry) -> Result<(), StoreError> {
         self.write(|writer| {
             writer.transaction(|connection, draft| {
@@ -125,8 +125,8 @@ impl Store {
         })
     }
 
-    /// Forgets a secret and puts an audit row on record: both, or nothing. With the last one the text goes
-    /// that only its key opens, so that another key can be chosen.
+    /// Deletes a secret and adds an audit row in one transaction. The check text is deleted with the last
+    /// secret, so that another key can be chosen.
     pub fn remove_secret(&self, namespace: &str, name: &str, audit: &AuditEntry) -> Result<(), StoreError> {
         self.write(|writer| {
             writer.transaction(|connection, draft| {
@@ -165,8 +165,7 @@ impl Store {
         })
     }
 
-    /// What one sandbox uses from now on, in place of what was there, and an audit row when something
-    /// was asked for: all, or nothing.
+    /// Replaces the secret uses of a sandbox, and adds an optional audit row, in one transaction.
     pub fn put_secret_uses(
         &self,
         sandbox: &str,
@@ -201,7 +200,7 @@ impl Store {
     }
 }
 
-/// Forgets what a sandbox used, inside a change.
+/// Deletes the secret uses of a sandbox within a transaction.
 pub(crate) fn forget_uses(connection: &Connection, sandbox: &str) -> Result<(), StoreError> {
     connection.prepare_cached("DELETE FROM secret_uses WHERE sandbox = ?1")?.execute(params![sandbox])?;
     Ok(())

@@ -1,18 +1,22 @@
-//! The handle: one writer, one reader, the checkpointing thread and the lock, shared by all clones.
+//! The store handle: one writer, one reader, the checkpoint thread and the lock, shared by all clones.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use isle_fail::Point;
 use rusqlite::Connection;
 
-use crate::checkpoint::{Checkpointer, Gauge};
+use crate::checkpoint::{Checkpointer, WalMonitor};
 use crate::connection::Writer;
 use crate::error::StoreError;
-use crate::files::Lock;
+use crate::instance::Instance;
+use crate::integrity_check::Checker;
+use crate::readers::Readers;
+use crate::run_retention::KeptBytes;
+use crate::state_lock::{LOCK_FILE, Phase, StateLock};
 
-/// The store. Cheap to clone; the directory is let go when the last clone is dropped.
+/// The store. Cheap to clone; the directory is unlocked when the last clone is dropped.
 #[derive(Clone)]
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
@@ -24,36 +28,99 @@ impl fmt::Debug for Store {
     }
 }
 
-/// Dropped in this order: the thread first, then the connections, the lock last.
-pub(crate) struct Inner {
-    pub(crate) _checkpointer: Checkpointer,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) _lock: Lock,
+/// The result of checking the files of a state directory that is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnFiles {
+    /// Unchanged.
+    Intact,
+    /// These were missing or changed, and were restored.
+    Restored(&'static str),
+    /// The directory was removed, moved or replaced.
+    DirectoryGone,
 }
 
-/// What the checkpointing thread shares with the handles.
+/// Dropped in this order: the threads first, then the connections, the lock last.
+pub(crate) struct Inner {
+    pub(crate) _checker: Option<Checker>,
+    pub(crate) readers: Readers,
+    pub(crate) _checkpointer: Checkpointer,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) instance: Mutex<Instance>,
+    pub(crate) lock: StateLock,
+}
+
+/// What the checkpoint thread shares with the handles.
 pub(crate) struct Shared {
     pub(crate) path: PathBuf,
     pub(crate) key_path: PathBuf,
     pub(crate) reader: Mutex<Connection>,
     pub(crate) writer: Mutex<Writer>,
-    pub(crate) gauge: Arc<Gauge>,
+    pub(crate) wal: Arc<WalMonitor>,
+    pub(crate) kept: KeptBytes,
+    /// Damage found by the background check. Nothing is written from then on.
+    pub(crate) damage: OnceLock<String>,
 }
 
 impl Shared {
-    /// The writer, with nothing left over from a caller that panicked.
+    /// The writer, without an open transaction of a caller that panicked.
     pub(crate) fn writer(&self) -> MutexGuard<'_, Writer> {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        writer.abandon();
+        writer.roll_back();
         writer
     }
 }
 
 impl Store {
-    /// Where it is.
+    /// The state directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.inner.shared.path.parent().unwrap_or(Path::new("/"))
+    }
+
+    /// The identity of the state directory.
+    #[must_use]
+    pub fn instance(&self) -> Instance {
+        self.inner.instance.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sets the directory of the sandboxes' sockets: running sandboxes keep theirs, whatever the environment
+    /// of the next daemon.
+    pub fn set_runtime_dir(&self, runtime: &Path) -> Result<(), StoreError> {
+        let mut instance = self.inner.instance.lock().unwrap_or_else(PoisonError::into_inner);
+        instance.set_runtime_dir(self.directory(), runtime)?;
+        self.inner.lock.identify(&instance);
+        Ok(())
+    }
+
+    /// Restores `instance` and `isle.lock` if they were removed or changed while the directory is in use.
+    /// Costs two stats and two small reads.
+    pub fn restore_files(&self) -> Result<OwnFiles, StoreError> {
+        let instance = self.instance();
+        if !instance.is_at(self.directory())? {
+            return Ok(OwnFiles::DirectoryGone);
+        }
+        let lock = self.inner.lock.restore();
+        let lock =
+            lock.map_err(|error| StoreError::io("restore", &self.directory().join(LOCK_FILE), error))?;
+        let identity = instance.restore(self.directory())?;
+        Ok(match (identity, lock) {
+            (false, false) => OwnFiles::Intact,
+            (true, false) => OwnFiles::Restored("instance"),
+            (false, true) => OwnFiles::Restored(LOCK_FILE),
+            (true, true) => OwnFiles::Restored("instance and isle.lock"),
+        })
+    }
+
+    /// Records the phase and the socket in the lock file.
+    pub fn announce(&self, phase: Phase, socket: Option<&Path>) -> Result<(), StoreError> {
+        let written = self.inner.lock.announce(phase, None, socket);
+        written.map_err(|error| StoreError::io("write", &self.directory().join("isle.lock"), error))
+    }
+
+    /// Damage found by the background check, if any.
+    #[must_use]
+    pub fn damage(&self) -> Option<&str> {
+        self.inner.shared.damage.get().map(String::as_str)
     }
 
     pub(crate) fn write<T>(
@@ -61,8 +128,12 @@ impl Store {
         change: impl FnOnce(&mut Writer) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let mut writer = self.inner.shared.writer();
-        if let Some(reason) = self.inner.shared.gauge.broken() {
+        if let Some(reason) = self.inner.shared.wal.broken() {
             return Err(StoreError::Broken { reason });
+        }
+        if let Some(reason) = self.inner.shared.damage.get() {
+            let (path, reason) = (self.inner.shared.path.clone(), reason.clone());
+            return Err(StoreError::Corrupt { path, reason });
         }
         let outcome = isle_fail::fail(Point::StoreBegins)
             .map_err(|error| StoreError::io("write", &self.inner.shared.path, error))
@@ -72,7 +143,7 @@ impl Store {
         }
         drop(writer);
         if matches!(outcome, Err(StoreError::Full)) {
-            self.inner.shared.gauge.reclaim();
+            self.inner.shared.wal.reclaim();
         }
         outcome
     }
@@ -86,45 +157,5 @@ impl Store {
 }
 
 #[cfg(test)]
-mod tests {
-    use crate::{AuditEntry, Store, StoreError};
-
-    #[test]
-    fn a_full_database_is_reported_and_the_chain_goes_on_once_there_is_room() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(directory.path()).unwrap();
-        let limit = |pages: i64| {
-            store.inner.shared.writer().connection.pragma_update_and_check(
-                None,
-                "max_page_count",
-                pages,
-                |_| Ok(()),
-            )
-        };
-        limit(1).unwrap(); // no fewer than there are now
-        let entry = AuditEntry { actor: "x".repeat(10_000), ..AuditEntry::default() };
-        assert!(matches!(store.append_audit(&entry), Err(StoreError::Full)));
-        limit(1_000).unwrap();
-        assert_eq!(store.append_audit(&entry).unwrap(), 1);
-        assert!(store.verify_audit().unwrap().is_intact());
-    }
-
-    #[test]
-    fn a_caller_that_panics_in_the_middle_of_a_change_leaves_nothing_behind() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(directory.path()).unwrap();
-        let other = store.clone();
-        let panicked = std::thread::spawn(move || {
-            other.write(|writer| {
-                writer.transaction(|connection, _| -> Result<(), StoreError> {
-                    connection.execute("INSERT INTO facts VALUES ('half', 'done')", [])?;
-                    panic!("on purpose")
-                })
-            })
-        })
-        .join();
-        assert!(panicked.is_err());
-        assert_eq!(store.append_audit(&AuditEntry::default()).unwrap(), 1);
-        assert_eq!(store.get_fact("half").unwrap(), None);
-    }
-}
+#[path = "store_tests.rs"]
+mod tests;

@@ -1,5 +1,4 @@
-//! Live syncs: one that is on record is taken up again by the next daemon, for as long as its sandbox
-//! lives.
+//! Live syncs: the next daemon resumes a stored one, for as long as its sandbox exists.
 
 use rusqlite::{Connection, params};
 use serde_json::Value;
@@ -13,16 +12,16 @@ use crate::store::Store;
 pub struct SyncRow {
     /// Its name.
     pub id: String,
-    /// The incarnation it belongs to.
+    /// The id of its sandbox.
     pub sandbox_id: String,
-    /// What it does, in the engine's words.
+    /// The engine's definition.
     pub definition: Value,
     /// When it was started, in milliseconds since 1970.
     pub started_at_ms: i64,
 }
 
 impl Store {
-    /// All that are on record, oldest first.
+    /// All stored syncs, oldest first.
     pub fn syncs(&self) -> Result<Vec<SyncRow>, StoreError> {
         self.read(|connection| {
             let mut statement = connection.prepare_cached(
@@ -41,7 +40,7 @@ impl Store {
         })
     }
 
-    /// Puts a sync and an audit row on record: both, or nothing.
+    /// Stores a sync and an audit row in one transaction.
     pub fn begin_sync(&self, row: &SyncRow, audit: &AuditEntry) -> Result<(), StoreError> {
         self.write(|writer| {
             writer.transaction(|connection, draft| {
@@ -60,7 +59,7 @@ impl Store {
         })
     }
 
-    /// Takes a sync off the record, with an audit row: both, or nothing.
+    /// Deletes a sync and adds an audit row in one transaction.
     pub fn end_sync(&self, id: &str, audit: &AuditEntry) -> Result<(), StoreError> {
         self.write(|writer| {
             writer.transaction(|connection, draft| {
@@ -70,7 +69,7 @@ impl Store {
         })
     }
 
-    /// Takes a sync off the record that ended by itself.
+    /// Deletes a sync that ended without a request.
     pub fn forget_sync(&self, id: &str) -> Result<(), StoreError> {
         self.write(|writer| writer.transaction(|connection, _| forget(connection, id)))
     }

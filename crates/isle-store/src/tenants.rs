@@ -1,5 +1,5 @@
-//! Tenants: the namespaces there are and the tokens that lead into them. Of a token only its hash is
-//! here; whoever reads the database cannot come in with it.
+//! Tenants: namespaces and their tokens. Only the hash of a token is stored, so the database does not give
+//! access.
 
 use rusqlite::params;
 
@@ -10,20 +10,20 @@ use crate::store::Store;
 /// A token, without the token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenRow {
-    /// Its id, which is no secret.
+    /// Its id, which is not secret.
     pub id: String,
-    /// The namespace it leads into.
+    /// Its namespace.
     pub namespace: String,
     /// SHA-256 of the token.
     pub hash: Vec<u8>,
-    /// When it was made.
+    /// When it was created.
     pub created_at_ms: i64,
     /// When it was last used, to the minute.
     pub last_used_ms: Option<i64>,
 }
 
 impl Store {
-    /// The namespaces that were made, by name. `default` is always there and not among them.
+    /// The created namespaces, by name. `default` always exists and is not included.
     pub fn namespaces(&self) -> Result<Vec<String>, StoreError> {
         self.read(|connection| {
             let mut statement = connection.prepare_cached("SELECT name FROM namespaces ORDER BY name")?;
@@ -51,7 +51,7 @@ impl Store {
         })
     }
 
-    /// Records a token, its namespace when that is new, and an audit row: all, or nothing.
+    /// Stores a token, its namespace if it is new, and an audit row in one transaction.
     pub fn insert_token(&self, row: &TokenRow, audit: &AuditEntry) -> Result<(), StoreError> {
         self.write(|writer| {
             writer.transaction(|connection, draft| {
@@ -71,7 +71,7 @@ impl Store {
         })
     }
 
-    /// Forgets a token and puts an audit row on record: both, or nothing.
+    /// Deletes a token and adds an audit row in one transaction.
     pub fn remove_token(&self, id: &str, audit: &AuditEntry) -> Result<(), StoreError> {
         self.write(|writer| {
             writer.transaction(|connection, draft| {

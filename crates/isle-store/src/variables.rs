@@ -1,5 +1,5 @@
-//! Variables of sandboxes: by address of the sandbox, so that they are for whichever sandbox has it. A
-//! change and its audit row are one transaction.
+//! Environment variables of sandboxes, by address, so that they apply to every sandbox of that name. A change
+//! and its audit row are one transaction.
 
 use rusqlite::{Connection, params};
 
@@ -31,7 +31,7 @@ impl Store {
         })
     }
 
-    /// Sets and unsets variables of a sandbox: all of them and the audit row, or nothing.
+    /// Sets and unsets variables of a sandbox and adds an audit row in one transaction.
     pub fn change_variables(
         &self,
         sandbox: &str,
@@ -58,20 +58,21 @@ impl Store {
         })
     }
 
-    /// Forgets all variables of a sandbox and what it spawned, and puts an audit row on record: both, or nothing.
+    /// Deletes all variables and the spawn count of a sandbox and adds an audit row in one transaction.
     pub fn forget_variables_audited(&self, sandbox: &str, audit: &AuditEntry) -> Result<(), StoreError> {
         self.write(|writer| {
             writer.transaction(|connection, draft| {
                 forget(connection, sandbox)?;
                 crate::secrets::forget_uses(connection, sandbox)?;
-                crate::spawns::forget(connection, sandbox)?;
+                crate::spawn_counts::forget(connection, sandbox)?;
+                crate::wipes::forget(connection, sandbox)?;
                 append(connection, draft, audit).map(drop)
             })
         })
     }
 }
 
-/// Forgets all variables of a sandbox, inside a change.
+/// Deletes all variables of a sandbox within a transaction.
 pub(crate) fn forget(connection: &Connection, sandbox: &str) -> Result<(), StoreError> {
     connection.prepare_cached("DELETE FROM variables WHERE sandbox = ?1")?.execute(params![sandbox])?;
     Ok(())

@@ -1,5 +1,5 @@
-//! Webhooks: where events are sent, and how far each receiver has them. What they are signed with is not
-//! here: it follows from a key in a file of its own, and the database has only a hash to know it by.
+//! Webhooks: where events are sent, and the position of each receiver. The signing secret is not stored: it
+//! is derived from a key in a separate file, and the database has only its hash.
 
 use rusqlite::params;
 use serde_json::Value;
@@ -17,22 +17,22 @@ pub const WEBHOOK_KEY_LENGTH: usize = 32;
 pub struct WebhookRow {
     /// Its id.
     pub id: String,
-    /// Whose events it gets; `None` for everybody's.
+    /// The namespace whose events it receives; `None` for all.
     pub namespace: Option<String>,
-    /// Where to and which, in the engine's words.
+    /// The engine's definition.
     pub definition: Value,
-    /// SHA-256 of what it is signed with.
+    /// SHA-256 of the signing secret.
     pub hash: Vec<u8>,
-    /// When it was made.
+    /// When it was created.
     pub created_at_ms: i64,
-    /// The newest event that its receiver has, or never asked for.
+    /// The newest event that was delivered or skipped.
     pub place: u64,
-    /// Events that were gone before they could be sent.
+    /// Events that were deleted before they could be sent.
     pub lost: u64,
 }
 
 impl Store {
-    /// All of them, oldest first.
+    /// All webhooks, oldest first.
     pub fn webhooks(&self) -> Result<Vec<WebhookRow>, StoreError> {
         self.read(|connection| {
             let mut statement = connection.prepare_cached(
@@ -56,7 +56,7 @@ impl Store {
         })
     }
 
-    /// Records a webhook and an audit row: both, or nothing.
+    /// Stores a webhook and an audit row in one transaction.
     pub fn insert_webhook(&self, row: &WebhookRow, audit: &AuditEntry) -> Result<(), StoreError> {
         self.write(|writer| {
             writer.transaction(|connection, draft| {
@@ -79,7 +79,7 @@ impl Store {
         })
     }
 
-    /// Forgets a webhook and puts an audit row on record: both, or nothing.
+    /// Deletes a webhook and adds an audit row in one transaction.
     pub fn remove_webhook(&self, id: &str, audit: &AuditEntry) -> Result<(), StoreError> {
         self.write(|writer| {
             writer.transaction(|connection, draft| {
@@ -89,7 +89,7 @@ impl Store {
         })
     }
 
-    /// Records how far the receiver of a webhook is. In the background, as the history is written.
+    /// Stores the position of a webhook's receiver, without an immediate flush.
     pub fn webhook_reached(&self, id: &str, place: u64, lost: u64) -> Result<(), StoreError> {
         let writer = self.inner.shared.writer();
         let mut statement =
@@ -98,7 +98,7 @@ impl Store {
         Ok(())
     }
 
-    /// The key that webhooks are signed with follows from this one; `None` when there is none yet.
+    /// The key from which signing secrets are derived; `None` if there is none yet.
     pub fn webhook_key(&self) -> Result<Option<[u8; WEBHOOK_KEY_LENGTH]>, StoreError> {
         let path = self.webhook_key_path();
         let Some(bytes) = files::read_optional(&path)? else { return Ok(None) };
@@ -111,7 +111,7 @@ impl Store {
         }
     }
 
-    /// Writes that key; a crash leaves the whole of it or nothing.
+    /// Writes that key atomically.
     pub fn set_webhook_key(&self, key: &[u8; WEBHOOK_KEY_LENGTH]) -> Result<(), StoreError> {
         files::write_whole(&self.webhook_key_path(), key)
     }

@@ -1,25 +1,24 @@
-//! Globs over paths, as shells know them. Each becomes a regular expression, so that matching takes
-//! linear time whatever the pattern and the name.
+//! Glob patterns over paths. Each is translated to a regular expression, so that matching takes linear time.
 
 use regex::bytes::Regex;
 
-/// The longest pattern.
+/// Maximum length of a pattern.
 const LONGEST: usize = 1000;
 
-/// A pattern. Without a slash it is compared with the last part of a path, with one with all of it.
+/// A pattern. Without a slash it matches the last component of a path, with one the whole path.
 #[derive(Debug, Clone)]
 pub struct Glob {
     expression: Regex,
     whole: bool,
 }
 
-/// A pattern that cannot be read.
+/// A pattern that is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct GlobError(String);
 
 impl Glob {
-    /// Reads a pattern: `*`, `?`, `[a-z]`, `{one,other}`, and `**` for any number of directories.
+    /// Parses a pattern: `*`, `?`, `[a-z]`, `{one,other}`, and `**` for any number of directories.
     pub fn new(text: &str) -> Result<Self, GlobError> {
         if text.is_empty() || text.len() > LONGEST {
             return Err(GlobError(format!("a glob has 1 to {LONGEST} bytes")));
@@ -27,7 +26,7 @@ impl Glob {
         let trimmed = text.trim_start_matches("./").trim_start_matches('/');
         let expression = format!("^(?:{})$", translate(trimmed)?);
         let expression =
-            Regex::new(&expression).map_err(|_| GlobError(format!("{text:?} is too much for a glob")))?;
+            Regex::new(&expression).map_err(|_| GlobError(format!("the glob {text:?} is too complex")))?;
         Ok(Self { expression, whole: text.contains('/') })
     }
 
@@ -51,7 +50,7 @@ fn translate(glob: &str) -> Result<String, GlobError> {
         match letter {
             '*' if rest.peek() == Some(&'*') => {
                 while rest.next_if_eq(&'*').is_some() {}
-                // `**/` is any number of directories, none included; elsewhere it is anything.
+                // `**/` matches any number of directories, including none; elsewhere `**` matches anything.
                 if starts_part && rest.next_if_eq(&'/').is_some() {
                     out.push_str("(?s-u:.*/)?");
                     at_start = true;
@@ -82,7 +81,7 @@ fn translate(glob: &str) -> Result<String, GlobError> {
         }
     }
     if open > 0 {
-        return Err(GlobError("a `{` of the glob is never closed".into()));
+        return Err(GlobError("a `{` in the glob is not closed".into()));
     }
     Ok(out)
 }
@@ -104,7 +103,7 @@ fn class(rest: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<String, 
         }
         is_first = false;
     }
-    Err(GlobError("a `[` of the glob is never closed".into()))
+    Err(GlobError("a `[` in the glob is not closed".into()))
 }
 
 #[cfg(test)]
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_glob_is_refused() {
+    fn an_invalid_glob_is_rejected() {
         for bad in ["", "[a", "{a", "a\\", &"x".repeat(1001), "[z-a]"] {
             assert!(Glob::new(bad).is_err(), "{bad}");
         }

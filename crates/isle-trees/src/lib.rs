@@ -1,30 +1,39 @@
-//! File trees, on either side of the wall: walked, packed, unpacked, compared and watched. All of it
-//! works from an open directory downwards, never follows a link and never puts a path together, so
-//! the same code serves the agent inside a sandbox, the daemon and the command line.
+//! File trees: walking, packing, unpacking, comparing and watching. Everything works relative to an open
+//! directory, never follows a symbolic link and never joins paths, so that the same code is safe in the agent
+//! inside a sandbox, in the daemon and in the command line.
 
-mod carried;
-mod expression;
+mod archive_filter;
+mod auto_run;
+mod directories;
+pub mod git;
 mod glob;
+mod host_checks;
+#[cfg(feature = "host")]
+mod ignore_rules;
 mod manifest;
 mod pack;
-mod plan;
 mod prune;
-#[cfg(feature = "host")]
-mod select;
+mod search_regex;
+mod skipped_comments;
+mod sync_plan;
 pub mod tar;
 mod unpack;
 mod walk;
 mod watch;
 
-pub use expression::{expression, searched};
+pub use archive_filter::{GIT_DIRECTORY, TreeFilter};
+pub use auto_run::{EXECUTABLE, Reason, Review, Reviewed, auto_run_reason};
+pub use directories::remove_tree;
 pub use glob::{Glob, GlobError};
-pub use isle_wire::{Carried, LeftOut};
-pub use manifest::{Known, Manifest, ManifestEntry, ManifestStep};
-pub use pack::{PackOptions, Packer};
-pub use plan::{Plan, plan};
-pub use prune::{prune, prune_one, remove_tree_beneath};
+pub use host_checks::{UnpackedTree, leave_out_git_entries};
 #[cfg(feature = "host")]
-pub use select::{Chosen, Rules, SelectError, Selection, Selector, host_manifest};
-pub use unpack::{Bounds, Draft, UnpackError, Unpacker, remove_tree};
-pub use walk::{Found, Kind, Walker, kind_of, open_beneath, open_regular};
-pub use watch::{Happened, TreeEvent, TreeWatcher, WatchedBatch};
+pub use ignore_rules::{Chosen, Rules, SelectError, Selection, Selector, host_manifest};
+pub use isle_wire::{Carried, LeftOut};
+pub use manifest::{HashCache, Manifest, ManifestEntry, ManifestStep};
+pub use pack::{PackOptions, Packer};
+pub use prune::{prune, prune_one, remove_tree_beneath};
+pub use search_regex::{compile_regex, regex_pattern};
+pub use sync_plan::{SyncPlan, plan};
+pub use unpack::{Bounds, StagingDir, UnpackError, Unpacker};
+pub use walk::{Kind, WalkEntry, Walker, kind_of, open_beneath, open_regular};
+pub use watch::{ChangeKind, TreeEvent, TreeWatcher, WatchedBatch};

@@ -1,4 +1,4 @@
-//! What a tree holds, with the hash of every file: what two sides compare before they send anything.
+//! The manifest of a tree: entries with the hash of every file. Two sides compare them before a transfer.
 
 use std::collections::HashMap;
 use std::io;
@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::Stat;
 use sha2::{Digest, Sha256};
 
-use crate::walk::{Found, Kind, Walker};
+use crate::walk::{Kind, Walker};
 
-/// Read at once.
+/// Buffer size.
 const PIECE: usize = 256 * 1024;
 
 /// One entry of a tree.
@@ -18,28 +18,27 @@ const PIECE: usize = 256 * 1024;
 pub struct ManifestEntry {
     /// Relative to the top.
     pub path: Vec<u8>,
-    /// What it is.
+    /// The file type.
     pub kind: Kind,
     /// Permission bits.
     pub mode: u32,
     /// Bytes.
     pub size: u64,
-    /// Of a file's contents; missing when it may not be read.
+    /// Hash of a file's contents; `None` if it cannot be read.
     pub hash: Option<[u8; 32]>,
 }
 
-/// Hashes of files as they were when they were last read, by path. A file that looks the same in every
-/// respect is not read again.
+/// Cached hashes of files, by path. A file whose metadata is unchanged is not read again.
 #[derive(Debug, Clone, Default)]
-pub struct Known(HashMap<Vec<u8>, (Look, [u8; 32])>);
+pub struct HashCache(HashMap<Vec<u8>, (FileStamp, [u8; 32])>);
 
-/// How a file looks from outside: device, inode, size, and when it was changed and touched.
-type Look = (u64, u64, i64, i64, i64, i64, i64);
+/// The metadata of a file: device, inode, size, mtime and ctime.
+type FileStamp = (u64, u64, i64, i64, i64, i64, i64);
 
-/// A file that was changed so recently may be changed again without looking different.
+/// A file changed this recently may change again without different timestamps.
 const TOO_FRESH: Duration = Duration::from_millis(50);
 
-fn look_of(stat: &Stat) -> Look {
+fn stamp_of(stat: &Stat) -> FileStamp {
     let nanoseconds = |value| i64::try_from(value).unwrap_or(0);
     (
         stat.st_dev,
@@ -62,22 +61,22 @@ fn is_fresh(stat: &Stat) -> bool {
 }
 
 struct Hashing {
-    look: Option<Look>,
+    look: Option<FileStamp>,
     file: OwnedFd,
     entry: ManifestEntry,
     digest: Sha256,
     at: u64,
 }
 
-/// A manifest on its way, made in small steps.
+/// A manifest, built in small steps.
 pub struct Manifest {
     walker: Walker,
     hashing: Option<Hashing>,
     buffer: Vec<u8>,
-    /// A file with holes that claims more is not read.
-    hollow: u64,
-    known: Known,
-    learned: Known,
+    /// A sparse file with a larger size is not read.
+    sparse_limit: u64,
+    known: HashCache,
+    learned: HashCache,
 }
 
 impl std::fmt::Debug for Manifest {
@@ -86,49 +85,56 @@ impl std::fmt::Debug for Manifest {
     }
 }
 
-/// What one step gave.
+/// The result of one step.
 #[derive(Debug)]
 pub enum ManifestStep {
     /// An entry.
     Entry(ManifestEntry),
     /// A file is being read; there is more to do.
     More,
-    /// That was all.
+    /// Complete.
     Done,
 }
 
 impl Manifest {
     /// Of the tree below an open directory.
-    pub fn new(top: OwnedFd, hollow: u64) -> io::Result<Self> {
-        let (known, learned) = (Known::default(), Known::default());
-        Ok(Self { walker: Walker::new(top)?, hashing: None, buffer: Vec::new(), hollow, known, learned })
+    pub fn new(top: OwnedFd, sparse_limit: u64) -> io::Result<Self> {
+        let (known, learned) = (HashCache::default(), HashCache::default());
+        Ok(Self {
+            walker: Walker::new(top)?,
+            hashing: None,
+            buffer: Vec::new(),
+            sparse_limit,
+            known,
+            learned,
+        })
     }
 
-    /// Does not read again what is known.
+    /// Uses cached hashes.
     #[must_use]
-    pub fn knowing(mut self, known: Known) -> Self {
+    pub fn knowing(mut self, known: HashCache) -> Self {
         self.known = known;
         self
     }
 
-    /// What is known now.
+    /// The updated cache.
     #[must_use]
-    pub fn learned(self) -> Known {
+    pub fn learned(self) -> HashCache {
         self.learned
     }
 
-    /// The directory that holds what was told last.
+    /// The directory of the last entry.
     #[must_use]
     pub fn directory(&self) -> Option<BorrowedFd<'_>> {
         self.walker.directory()
     }
 
-    /// Does not enter the directory that was told last.
+    /// Skips the contents of the last entry.
     pub fn skip(&mut self) {
         self.walker.skip();
     }
 
-    /// A little of the work.
+    /// Does one step.
     pub fn step(&mut self) -> ManifestStep {
         if let Some(hashing) = self.hashing.take() {
             return self.hash(hashing);
@@ -137,17 +143,19 @@ impl Manifest {
         let size = u64::try_from(found.stat.st_size).unwrap_or(0);
         let (path, kind, mode) = (found.path.clone(), found.kind, found.stat.st_mode & 0o7777);
         let entry = ManifestEntry { path, kind, mode, size, hash: None };
-        if kind != Kind::File || is_hollow(&found, self.hollow) {
+        if kind != Kind::File || is_sparse(&found.stat, self.sparse_limit) {
             return ManifestStep::Entry(entry);
         }
-        let look = look_of(&found.stat);
+        let look = stamp_of(&found.stat);
         if let Some((_, hash)) = self.known.0.get(&entry.path).filter(|(known, _)| *known == look) {
             self.learned.0.insert(entry.path.clone(), (look, *hash));
             return ManifestStep::Entry(ManifestEntry { hash: Some(*hash), ..entry });
         }
         match self.walker.open(&found) {
+            // Checked on the opened file: the name may refer to another one by now.
+            Ok((_, stat)) if is_sparse(&stat, self.sparse_limit) => ManifestStep::Entry(entry),
             Ok((file, stat)) => {
-                let look = (!is_fresh(&stat)).then(|| look_of(&stat));
+                let look = (!is_fresh(&stat)).then(|| stamp_of(&stat));
                 let size = u64::try_from(stat.st_size).unwrap_or(0);
                 let entry = ManifestEntry { size, ..entry };
                 self.hash(Hashing { look, file, entry, digest: Sha256::new(), at: 0 })
@@ -158,7 +166,7 @@ impl Manifest {
 
     fn hash(&mut self, mut hashing: Hashing) -> ManifestStep {
         self.buffer.resize(PIECE, 0);
-        // As far as the file went when it was found: one that grows would never end.
+        // Up to the size when it was found: a growing file would never end.
         let wanted = usize::try_from(hashing.entry.size - hashing.at).unwrap_or(PIECE).min(PIECE);
         match rustix::io::pread(&hashing.file, &mut self.buffer[..wanted], hashing.at) {
             Ok(count) => {
@@ -180,8 +188,9 @@ impl Manifest {
     }
 }
 
-pub(crate) fn is_hollow(found: &Found, limit: u64) -> bool {
-    let size = u64::try_from(found.stat.st_size).unwrap_or(0);
-    let allocated = u64::try_from(found.stat.st_blocks).unwrap_or(0).saturating_mul(512);
+/// Whether a file has more than `limit` bytes, and more than are allocated on disk.
+pub(crate) fn is_sparse(stat: &Stat, limit: u64) -> bool {
+    let size = u64::try_from(stat.st_size).unwrap_or(0);
+    let allocated = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
     size > limit && allocated < size
 }

@@ -1,5 +1,5 @@
-//! Packing a tree: small pieces of an archive, made as they are asked for. Links, pipes and what
-//! cannot be read are left out and told.
+//! Packing a tree into a tar archive, in small pieces on demand. Symbolic links, pipes and unreadable files
+//! are skipped and reported.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -7,19 +7,21 @@ use std::os::fd::{AsFd, OwnedFd};
 use isle_wire::Carried;
 use rustix::fs::{OFlags, Stat};
 
-use crate::carried::comments;
-use crate::manifest::is_hollow;
+use crate::manifest::is_sparse;
+use crate::skipped_comments::comments;
 use crate::tar::{EntryKind, end, padding, write_comments, write_header};
-use crate::walk::{Found, Kind, Walker, kind_of, open_beneath, open_regular};
+use crate::walk::{Kind, WalkEntry, Walker, kind_of, open_beneath, open_regular};
 
-/// About so many bytes are handed out at once.
+/// Approximate size of one piece.
 const PIECE: usize = 256 * 1024;
+/// Maximum number of entries per piece: skipped ones produce no bytes.
+const LOOKED_AT: usize = 500;
 
 /// What is packed.
 #[derive(Debug)]
 pub struct PackOptions {
-    /// A file with holes that claims more bytes is left out.
-    pub hollow: u64,
+    /// A sparse file with a larger size is skipped.
+    pub sparse_limit: u64,
     /// Only these paths, relative to the top; all when `None`.
     pub only: Option<Vec<Vec<u8>>>,
 }
@@ -42,7 +44,7 @@ struct Open {
 pub struct Packer {
     source: Source,
     open: Option<Open>,
-    hollow: u64,
+    sparse_limit: u64,
     carried: Carried,
     ended: bool,
 }
@@ -54,7 +56,13 @@ impl Packer {
             None => Source::All(Walker::new(top)?),
             Some(paths) => Source::Listed { top, paths: paths.into_iter() },
         };
-        Ok(Self { source, open: None, hollow: options.hollow, carried: Carried::default(), ended: false })
+        Ok(Self {
+            source,
+            open: None,
+            sparse_limit: options.sparse_limit,
+            carried: Carried::default(),
+            ended: false,
+        })
     }
 
     /// What was packed so far.
@@ -65,11 +73,25 @@ impl Packer {
 
     /// The next bytes of the archive; `None` after its end.
     pub fn piece(&mut self) -> Option<Vec<u8>> {
+        loop {
+            let piece = self.step()?;
+            if !piece.is_empty() {
+                return Some(piece);
+            }
+        }
+    }
+
+    /// The same after a bounded amount of work, for those who have something else to do: there may be no
+    /// bytes yet.
+    pub fn step(&mut self) -> Option<Vec<u8>> {
         if self.ended {
             return None;
         }
         let mut out = Vec::with_capacity(PIECE + 4096);
-        while out.len() < PIECE && !self.ended {
+        for _ in 0..LOOKED_AT {
+            if out.len() >= PIECE || self.ended {
+                break;
+            }
             match self.open.take() {
                 Some(open) => self.read(open, &mut out),
                 None => self.next_entry(&mut out),
@@ -142,7 +164,8 @@ impl Packer {
                     found.stat.st_mtime,
                 );
             }
-            (Kind::File, Some(Ok((file, stat)))) if !is_hollow(&found, self.hollow) => {
+            // Judged by the file that was opened: the name may mean another one since it was looked at.
+            (Kind::File, Some(Ok((file, stat)))) if !is_sparse(&stat, self.sparse_limit) => {
                 self.file(&found, file, &stat, out);
             }
             (Kind::File, Some(Err(error))) => self.carried.skip(&found.path, reason(&error)),
@@ -152,7 +175,7 @@ impl Packer {
         }
     }
 
-    fn file(&mut self, found: &Found, file: OwnedFd, stat: &Stat, out: &mut Vec<u8>) {
+    fn file(&mut self, found: &WalkEntry, file: OwnedFd, stat: &Stat, out: &mut Vec<u8>) {
         let size = u64::try_from(stat.st_size).unwrap_or(0);
         self.carried.files += 1;
         self.carried.bytes += size;
@@ -163,12 +186,12 @@ impl Packer {
     }
 }
 
-/// What an unpacking under way works in; nobody else's business.
+/// Whether a name is that of a staging directory.
 pub(crate) fn is_scratch(name: &[u8]) -> bool {
     name.starts_with(crate::unpack::SCRATCH)
 }
 
-type Looked = (Found, Option<io::Result<(OwnedFd, Stat)>>);
+type Looked = (WalkEntry, Option<io::Result<(OwnedFd, Stat)>>);
 
 fn look_at(top: &OwnedFd, path: &[u8]) -> io::Result<Looked> {
     let cut = path.iter().rposition(|&byte| byte == b'/');
@@ -177,7 +200,7 @@ fn look_at(top: &OwnedFd, path: &[u8]) -> io::Result<Looked> {
     let stat = rustix::fs::statat(&directory, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)?;
     let kind = kind_of(&stat);
     let opened = (kind == Kind::File).then(|| open_regular(directory.as_fd(), name));
-    Ok((Found { path: path.to_vec(), name: name.to_vec(), kind, stat }, opened))
+    Ok((WalkEntry { path: path.to_vec(), name: name.to_vec(), kind, stat }, opened))
 }
 
 fn reason(error: &io::Error) -> &'static str {

@@ -1,14 +1,14 @@
-//! Removing what is named below a directory, and nothing that is not.
+//! Removing listed paths below a directory, and nothing else.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, OFlags};
 
-use crate::unpack::remove_tree;
+use crate::directories::remove_tree;
 use crate::walk::{Kind, kind_of, open_beneath};
 
-/// Removes files, links and directories that are empty by then; how many were there.
+/// Removes files, symbolic links and empty directories; returns how many.
 pub fn prune(top: BorrowedFd<'_>, paths: &[Vec<u8>]) -> io::Result<u64> {
     let mut removed = 0;
     for path in paths {
@@ -17,7 +17,7 @@ pub fn prune(top: BorrowedFd<'_>, paths: &[Vec<u8>]) -> io::Result<u64> {
     Ok(removed)
 }
 
-/// Removes one of them; `false` when it was not there, or holds something that nobody named.
+/// Removes one path; `false` if it does not exist, or is a directory that is not empty.
 pub fn prune_one(top: BorrowedFd<'_>, path: &[u8]) -> io::Result<bool> {
     let Some((directory, name)) = above(top, path)? else { return Ok(false) };
     let stat = match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -33,7 +33,7 @@ pub fn prune_one(top: BorrowedFd<'_>, path: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// Removes a file, or a directory with all it holds.
+/// Removes a file, or a directory with its contents.
 pub fn remove_tree_beneath(top: BorrowedFd<'_>, path: &[u8]) -> io::Result<()> {
     match above(top, path)? {
         Some((directory, name)) => remove_tree(directory.as_fd(), name),

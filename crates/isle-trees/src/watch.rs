@@ -1,5 +1,5 @@
-//! What happens to the files of a tree, by inotify: one descriptor, a watch per directory. New
-//! directories are watched as they appear, and what is already in them is told as new.
+//! Watching a tree with inotify: one descriptor, a watch per directory. New directories are watched as they
+//! appear, and their existing contents are reported as created.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -11,29 +11,29 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::walk::{Kind, Walker, open_beneath};
 
-/// Directories that are watched at most.
+/// Maximum number of watched directories.
 const MOST_WATCHES: usize = 16_384;
-/// Events in one batch at most; more is an overflow.
+/// Maximum number of events in one batch; more is an overflow.
 const MOST_EVENTS: usize = 4096;
 
-/// What happened to a file.
+/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Happened {
-    /// It is new.
+pub enum ChangeKind {
+    /// Created.
     Created,
-    /// Its contents, mode or owner changed.
+    /// Contents, mode or owner changed.
     Modified,
-    /// It is gone.
+    /// Removed.
     Removed,
-    /// It has another name now.
+    /// Renamed.
     Moved,
 }
 
-/// One thing that happened.
+/// One change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeEvent {
-    /// What.
-    pub what: Happened,
+    /// The kind.
+    pub what: ChangeKind,
     /// Relative to the top.
     pub path: Vec<u8>,
     /// The path before a move.
@@ -42,14 +42,14 @@ pub struct TreeEvent {
     pub directory: bool,
 }
 
-/// What happened since the last look.
+/// The changes since the last read.
 #[derive(Debug, Default)]
 pub struct WatchedBatch {
-    /// In their order.
+    /// In order.
     pub events: Vec<TreeEvent>,
-    /// More happened than is told.
+    /// Some changes are missing.
     pub overflow: bool,
-    /// The top itself is gone; nothing more will happen.
+    /// The top directory was removed; there are no more events.
     pub ended: bool,
 }
 
@@ -58,16 +58,16 @@ pub struct WatchedBatch {
 pub struct TreeWatcher {
     notify: OwnedFd,
     top: OwnedFd,
-    /// Paths of watched directories, by the kernel's number.
+    /// Paths of watched directories, by watch descriptor.
     paths: HashMap<i32, Vec<u8>>,
     recursive: bool,
-    /// Only this name of the top.
+    /// Only this name in the top directory.
     only: Option<Vec<u8>>,
     /// Some directories are not watched.
     partial: bool,
 }
 
-/// An event as the kernel tells it.
+/// A raw inotify event.
 #[derive(Debug)]
 struct Raw {
     watch: i32,
@@ -77,7 +77,7 @@ struct Raw {
 }
 
 impl TreeWatcher {
-    /// Watches an open directory; with `only`, one of its names.
+    /// Watches an open directory; with `only`, a single name in it.
     pub fn new(top: OwnedFd, recursive: bool, only: Option<Vec<u8>>) -> io::Result<Self> {
         let notify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let recursive = recursive && only.is_none();
@@ -86,13 +86,13 @@ impl TreeWatcher {
         Ok(watcher)
     }
 
-    /// Whether there are directories that are not watched: there are too many.
+    /// Whether some directories are not watched, because there are too many.
     #[must_use]
     pub fn is_partial(&self) -> bool {
         self.partial
     }
 
-    /// Whether the top was removed. We hold it open, so the kernel does not tell by itself.
+    /// Whether the top was removed. It is open here, so inotify does not report it.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         rustix::fs::fstat(&self.top).map_or(true, |stat| stat.st_nlink == 0)
@@ -122,14 +122,14 @@ impl TreeWatcher {
             | WatchFlags::MOVE_SELF
             | WatchFlags::EXCL_UNLINK
             | WatchFlags::ONLYDIR;
-        // By descriptor: a path could lead elsewhere by now.
+        // By descriptor: the path could be another directory by now.
         let place = format!("/proc/self/fd/{}", directory.as_raw_fd());
         let watch = inotify::add_watch(&self.notify, place, flags)?;
         self.paths.insert(watch, path);
         Ok(())
     }
 
-    /// Watches the directories below a path; tells what is there already.
+    /// Watches the directories below a path; reports existing contents.
     fn watch_below(&mut self, path: &[u8], found: &mut Vec<TreeEvent>) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let Ok(directory) = open_beneath(self.top.as_fd(), path, flags) else { return };
@@ -146,12 +146,12 @@ impl TreeWatcher {
                 self.partial |= watched.is_err();
             }
             if found.len() < MOST_EVENTS {
-                found.push(TreeEvent { what: Happened::Created, path: below, from: None, directory });
+                found.push(TreeEvent { what: ChangeKind::Created, path: below, from: None, directory });
             }
         }
     }
 
-    /// Everything that happened by now; empty when nothing did.
+    /// All pending changes.
     pub fn read(&mut self) -> io::Result<WatchedBatch> {
         let mut raw = Vec::new();
         let mut overflow = false;
@@ -179,7 +179,7 @@ impl TreeWatcher {
         let mut batch = WatchedBatch { overflow, ended: self.is_gone(), ..WatchedBatch::default() };
         self.interpret(raw, &mut batch);
         if batch.overflow {
-            // What was missed may have been a new directory.
+            // A missed event may have been a new directory.
             self.forget_all();
             self.watch_all().unwrap_or_else(|_| batch.ended = true);
         }
@@ -200,9 +200,9 @@ impl TreeWatcher {
                 continue;
             }
             let is_directory = flags.contains(ReadFlags::ISDIR);
-            if is_draft(&event.name) {
-                // Files that are still being written are nobody's business; when one gets its name, it is
-                // new, and when it is exchanged for what was there, the old one does not go anywhere.
+            if is_temporary(&event.name) {
+                // Temporary files are not reported. When one is renamed to its final name it is new, and
+                // when it is exchanged for an existing file, the old one was not moved.
                 if flags.contains(ReadFlags::MOVED_TO) {
                     leaving.remove(&event.cookie);
                 }
@@ -221,37 +221,37 @@ impl TreeWatcher {
                 if is_directory && let Some(from) = &from {
                     self.rename(from, &path);
                 }
-                let what = if from.is_some() { Happened::Moved } else { Happened::Created };
+                let what = if from.is_some() { ChangeKind::Moved } else { ChangeKind::Created };
                 let is_new = from.is_none();
-                tell(batch, TreeEvent { what, path: path.clone(), from, directory: is_directory });
+                push(batch, TreeEvent { what, path: path.clone(), from, directory: is_directory });
                 if is_directory && is_new && self.recursive {
-                    self.welcome(&path, batch);
+                    self.watch_new(&path, batch);
                 }
                 continue;
             }
             let what = if flags.contains(ReadFlags::CREATE) {
-                Happened::Created
+                ChangeKind::Created
             } else if flags.contains(ReadFlags::DELETE) {
-                Happened::Removed
+                ChangeKind::Removed
             } else {
-                Happened::Modified
+                ChangeKind::Modified
             };
-            tell(batch, TreeEvent { what, path: path.clone(), from: None, directory: is_directory });
-            if what == Happened::Created && is_directory && self.recursive {
-                self.welcome(&path, batch);
+            push(batch, TreeEvent { what, path: path.clone(), from: None, directory: is_directory });
+            if what == ChangeKind::Created && is_directory && self.recursive {
+                self.watch_new(&path, batch);
             }
         }
-        // Those who did not arrive anywhere have left the tree.
+        // What was not moved to a watched directory has left the tree.
         for (path, directory) in leaving.into_values() {
             if directory {
                 self.forget(&path);
             }
-            tell(batch, TreeEvent { what: Happened::Removed, path, from: None, directory });
+            push(batch, TreeEvent { what: ChangeKind::Removed, path, from: None, directory });
         }
     }
 
-    /// A directory is new: watches it and tells what is in it already.
-    fn welcome(&mut self, path: &[u8], batch: &mut WatchedBatch) {
+    /// Watches a new directory and reports its existing contents.
+    fn watch_new(&mut self, path: &[u8], batch: &mut WatchedBatch) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let Ok(directory) = open_beneath(self.top.as_fd(), path, flags) else { return };
         if self.watch(directory.as_fd(), path.to_vec()).is_err() {
@@ -260,7 +260,7 @@ impl TreeWatcher {
         let mut found = Vec::new();
         self.watch_below(path, &mut found);
         for event in found {
-            tell(batch, event);
+            push(batch, event);
         }
     }
 
@@ -305,19 +305,19 @@ impl AsRawFd for TreeWatcher {
     }
 }
 
-/// Names under which Isle writes files before it puts them in their place.
-fn is_draft(name: &[u8]) -> bool {
+/// Whether a name is a temporary one of Isle.
+fn is_temporary(name: &[u8]) -> bool {
     name.starts_with(b".isle-")
 }
 
-/// Adds an event unless it says again what is known.
-fn tell(batch: &mut WatchedBatch, event: TreeEvent) {
+/// Adds an event unless it repeats a recent one.
+fn push(batch: &mut WatchedBatch, event: TreeEvent) {
     let repeats = |known: &TreeEvent| {
         known.path == event.path
-            && (known.what == event.what || event.what == Happened::Modified)
-            && known.what != Happened::Removed
+            && (known.what == event.what || event.what == ChangeKind::Modified)
+            && known.what != ChangeKind::Removed
     };
-    // The last thing said about a file is near the end.
+    // The last event of a file is near the end.
     if batch.events.iter().rev().take(64).find(|known| known.path == event.path).is_some_and(repeats) {
         return;
     }
@@ -333,62 +333,5 @@ fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-
-    fn watcher(path: &Path) -> TreeWatcher {
-        let top = rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
-        TreeWatcher::new(top, true, None).unwrap()
-    }
-
-    fn told(watcher: &mut TreeWatcher) -> Vec<String> {
-        let batch = watcher.read().unwrap();
-        assert!(!batch.overflow);
-        let shown = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
-        let mut all = Vec::new();
-        for event in batch.events {
-            let from = event.from.map(|from| format!("{} ", shown(&from))).unwrap_or_default();
-            all.push(format!("{:?} {from}{}", event.what, shown(&event.path)));
-        }
-        all
-    }
-
-    #[test]
-    fn what_happens_in_a_tree_is_told_in_its_order() {
-        let place = tempfile::tempdir().unwrap();
-        let at = |name: &str| place.path().join(name);
-        std::fs::create_dir(at("old")).unwrap();
-        let mut watcher = watcher(place.path());
-        assert!(told(&mut watcher).is_empty());
-        std::fs::write(at("old/a"), "1").unwrap();
-        assert_eq!(told(&mut watcher), ["Created old/a"]);
-        std::fs::write(at("old/a"), "2").unwrap();
-        assert_eq!(told(&mut watcher), ["Modified old/a"]);
-        std::fs::rename(at("old/a"), at("b")).unwrap();
-        assert_eq!(told(&mut watcher), ["Moved old/a b"]);
-        std::fs::create_dir_all(at("new/er")).unwrap();
-        std::fs::write(at("new/er/x"), "x").unwrap();
-        assert_eq!(told(&mut watcher), ["Created new", "Created new/er", "Created new/er/x"]);
-        std::fs::rename(at("new"), at("moved")).unwrap();
-        assert_eq!(told(&mut watcher), ["Moved new moved"]);
-        std::fs::remove_file(at("moved/er/x")).unwrap();
-        assert_eq!(told(&mut watcher), ["Removed moved/er/x"]);
-        let elsewhere = tempfile::tempdir().unwrap();
-        std::fs::rename(at("moved"), elsewhere.path().join("moved")).unwrap();
-        assert_eq!(told(&mut watcher), ["Removed moved"]);
-        std::fs::write(elsewhere.path().join("moved/y"), "y").unwrap();
-        assert!(told(&mut watcher).is_empty(), "what has left the tree is nobody's business");
-    }
-
-    #[test]
-    fn the_end_of_the_top_is_the_end() {
-        let place = tempfile::tempdir().unwrap();
-        let top = place.path().join("top");
-        std::fs::create_dir(&top).unwrap();
-        let mut watcher = watcher(&top);
-        std::fs::remove_dir(&top).unwrap();
-        assert!(watcher.read().unwrap().ended);
-    }
-}
+#[path = "watch_tests.rs"]
+mod tests;

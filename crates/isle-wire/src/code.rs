@@ -1,4 +1,4 @@
-//! Messages about code in interpreters: since generation 2.
+//! Running code in interpreters.
 
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
@@ -6,7 +6,7 @@ use minicbor::{Decode, Encode};
 use crate::exec::ExecRequest;
 use crate::message::GuestUser;
 
-/// A language with an interpreter that can be kept.
+/// A language whose interpreter can be prestarted and keep state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(index_only)]
 pub enum CodeLanguage {
@@ -37,16 +37,16 @@ pub struct CodeRequest {
     /// Arguments of the code.
     #[n(3)]
     pub args: Vec<ByteVec>,
-    /// The context it runs in, made when there is none; without one nothing stays.
+    /// The context it runs in, created when it does not exist; without one no state is kept.
     #[n(4)]
     pub context: Option<String>,
-    /// Variables the caller gave, which a living context takes over.
+    /// Variables the caller gave; an existing context takes them over.
     #[n(5)]
     pub given_env: Vec<ByteVec>,
-    /// The caller named `exec.cwd`: a living context goes there.
+    /// The caller gave `exec.cwd`: an existing context changes to it.
     #[n(6)]
     pub given_cwd: bool,
-    /// Whether interpreters may be kept ready for calls without a context.
+    /// Whether interpreters may be prestarted for calls without a context.
     #[n(7)]
     pub keep_warm: bool,
 }
@@ -62,17 +62,17 @@ pub enum CodeSource {
     File(#[n(0)] ByteVec),
 }
 
-/// What became of a context during a call.
+/// What happened to a context during a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum ContextFate {
-    /// This call made it, and it lives.
+    /// This call created it.
     #[n(0)]
     New,
-    /// It lived before and lives on.
+    /// It existed before and still does.
     #[n(1)]
     Kept,
-    /// Its interpreter is gone; the next call makes it anew.
+    /// Its interpreter exited; the next call recreates it.
     #[n(2)]
     Ended,
 }
@@ -99,7 +99,7 @@ pub struct ContextEntry {
     /// As whom it runs.
     #[n(2)]
     pub user: GuestUser,
-    /// The run going on in it.
+    /// The run that is active in it.
     #[n(3)]
     pub run: Option<String>,
     /// Whether its interpreter is alive; the next call starts one otherwise.
@@ -113,7 +113,7 @@ pub struct ContextEntry {
     pub age_ms: u64,
 }
 
-/// Does something to a context.
+/// Interrupts, restarts or removes a context.
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]
 pub struct ContextRequest {
@@ -132,7 +132,7 @@ pub enum ContextAction {
     /// Interrupt what runs in it.
     #[n(0)]
     Interrupt,
-    /// End its interpreter; the next call starts with nothing.
+    /// Kill its interpreter; the next call starts without state.
     #[n(1)]
     Restart,
     /// Remove it.

@@ -1,24 +1,24 @@
-//! Messages of the control relay: lines of the socket inside a sandbox, carried to the daemon and back.
-//! The agent understands none of them; connections are numbered so that one stream carries all.
+//! Messages of the control relay: lines of the control socket inside a sandbox, relayed to the daemon and
+//! back. The agent does not interpret them; connections are numbered so that one stream carries all.
 
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 
-/// Longest line either side takes.
+/// Maximum length of a line.
 pub const CONTROL_LINE: usize = 64 * 1024;
-/// Connections a sandbox may have at once.
+/// Maximum number of connections of a sandbox at a time.
 pub const CONTROL_CONNECTIONS: usize = 8;
 
 /// From the agent.
 #[derive(Debug, Clone, Encode, Decode)]
 pub enum ControlEvent {
-    /// Somebody has connected. Numbers are never used twice on one stream.
+    /// A client has connected. Numbers are never reused on one stream.
     #[n(0)]
     Opened(#[n(0)] u32),
-    /// They sent a line, without its end. The next one follows only when this one is answered.
+    /// A client sent a line, here without its newline. The next one follows after the answer to this one.
     #[n(1)]
     Line(#[n(0)] ControlLine),
-    /// They are gone.
+    /// A client has disconnected.
     #[n(2)]
     Closed(#[n(0)] u32),
 }
@@ -26,10 +26,10 @@ pub enum ControlEvent {
 /// From the host.
 #[derive(Debug, Clone, Encode, Decode)]
 pub enum ControlAnswer {
-    /// The answer to a line, without its end.
+    /// The answer to a line, without a newline.
     #[n(0)]
     Line(#[n(0)] ControlLine),
-    /// Hang up.
+    /// Disconnect the client.
     #[n(1)]
     Close(#[n(0)] u32),
 }
@@ -38,10 +38,10 @@ pub enum ControlAnswer {
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]
 pub struct ControlLine {
-    /// Which.
+    /// Number of the connection.
     #[n(0)]
     pub connection: u32,
-    /// What.
+    /// The line.
     #[n(1)]
     pub line: ByteVec,
 }

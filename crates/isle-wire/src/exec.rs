@@ -1,5 +1,4 @@
-//! What the host says to have a command run: the program and what it gets, its limits, and what it is told
-//! while it runs.
+//! Running a command: the program and its environment, its limits, and control messages while it runs.
 
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
@@ -18,14 +17,14 @@ pub enum StdinMode {
     Stream,
 }
 
-/// What becomes of a run whose stream ends before it did.
+/// What happens to a run whose stream ends first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum OnHangup {
-    /// It goes on; the agent keeps its output for a later [`crate::Request::Attach`].
+    /// It continues; the agent keeps its output for a later [`crate::Request::Attach`].
     #[n(0)]
     Continue,
-    /// Its whole tree is killed.
+    /// Its process tree is killed.
     #[n(1)]
     Kill,
 }
@@ -42,7 +41,7 @@ pub struct TerminalSize {
     pub columns: u16,
 }
 
-/// Limits of one run, enforced by the kernel through rlimits. `None` leaves the sandbox's own.
+/// Limits of one run, enforced by the kernel as rlimits. `None` keeps the sandbox's limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct RunLimits {
@@ -66,7 +65,7 @@ pub struct RunLimits {
     pub memory: Option<u64>,
 }
 
-/// The limit of a run that ended it, with its value.
+/// The limit that a run exceeded, with its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub enum Exceeded {
     /// Seconds of CPU time of one of its processes.
@@ -114,24 +113,23 @@ pub struct ExecRequest {
     /// rlimits.
     #[n(10)]
     pub limits: RunLimits,
-    /// End the whole tree after this many milliseconds of wall-clock time. Enforced by the agent as
-    /// well, so that a run keeps its deadline while no daemon is alive.
+    /// Kill the process tree after this many milliseconds of wall-clock time. Enforced by the agent as well,
+    /// so that a run keeps its deadline while no daemon is running.
     #[n(11)]
     pub timeout_ms: Option<u64>,
-    /// Runs whose end the host has recorded meanwhile: as [`crate::Request::Forget`], without a call of its own.
+    /// Runs whose result the host has recorded: as [`crate::Request::Forget`], without a separate call.
     #[n(12)]
     pub forget: Vec<String>,
-    /// Standard input stays open when the stream ends; more comes by [`crate::Request::Input`]. Since
-    /// generation 3.
+    /// Standard input stays open when the stream ends; more comes with [`crate::Request::Input`].
     #[n(13)]
     #[cbor(default)]
     pub keep_input: bool,
 }
 
-/// Sent by the host on an exec stream after the request, beside stdin frames.
+/// Sent by the host on an exec stream after the request, between stdin frames.
 #[derive(Debug, Clone, Encode, Decode)]
 pub enum ExecControl {
-    /// The terminal's window changed.
+    /// The terminal was resized.
     #[n(0)]
     Resize(#[n(0)] TerminalSize),
     /// Signal the process group in the foreground of this run.

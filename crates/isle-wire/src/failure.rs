@@ -1,24 +1,24 @@
-//! What can go wrong inside a sandbox, told by its agent.
+//! What can fail inside a sandbox, as its agent reports it.
 
 use minicbor::{Decode, Encode};
 
-/// What kind of thing went wrong inside the sandbox.
+/// Kind of failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum FailureKind {
     /// No such file, directory or program.
     #[n(0)]
     NotFound,
-    /// The sandbox user may not.
+    /// Not permitted for the sandbox user.
     #[n(1)]
     Denied,
-    /// A directory where a file is due.
+    /// Is a directory.
     #[n(2)]
     IsDirectory,
-    /// A file where a directory is due.
+    /// Not a directory.
     #[n(3)]
     NotDirectory,
-    /// The path leaves the place it must stay in, or goes through a magic link.
+    /// The path leads out of the directory it must stay below, or through a magic link.
     #[n(4)]
     Escapes,
     /// No space, or a quota was reached.
@@ -51,33 +51,39 @@ pub enum FailureKind {
     /// There are as many contexts as there may be.
     #[n(14)]
     TooManyContexts,
-    /// The run has no standard input, or it has ended.
+    /// The run has no standard input, or it is closed.
     #[n(15)]
     InputClosed,
-    /// There is no guest root: commands run as one user only.
+    /// There is no guest root: all commands run as one user.
     #[n(16)]
     NoGuestRoot,
-    /// Something stands there already.
+    /// The file exists.
     #[n(32)]
     Exists,
     /// Larger than allowed.
     #[n(33)]
     TooLarge,
-    /// The two places are on different file systems of the sandbox.
+    /// Source and target are on different file systems of the sandbox.
     #[n(34)]
     OtherDevice,
-    /// The kernel gives no more watches.
+    /// The kernel's limit on inotify watches was reached.
     #[n(35)]
     TooManyWatches,
-    /// The sandbox is paused: nothing is started.
+    /// The sandbox is paused; no command is started.
     #[n(40)]
     Paused,
-    /// The disk under the sandbox gives errors.
+    /// The disk under the sandbox reports I/O errors.
     #[n(140)]
     DiskBroken,
+    /// Needs a connection to the host that passes descriptors, and this one does not.
+    #[n(141)]
+    NoDescriptorPassing,
+    /// The agent was started in a mode that does not offer this.
+    #[n(142)]
+    NotInThisMode,
 }
 
-/// Why something failed inside the sandbox.
+/// A failure inside the sandbox.
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]
 pub struct Failure {

@@ -1,4 +1,4 @@
-//! What is said about files: where they are, what they are, what is to be done with them.
+//! Operations on files: paths, metadata, reading, writing, listing, removing.
 
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
@@ -37,7 +37,8 @@ pub struct ReadRequest {
     pub limit: Option<u64>,
 }
 
-/// Opens a write stream: then, per file, a [`WriteHeader`] message and data frames; an end frame closes the list.
+/// Opens a write stream: then, per file, a [`WriteHeader`] message and data frames; an end frame closes the
+/// list.
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]
 pub struct WriteRequest {
@@ -56,10 +57,10 @@ pub struct WriteHeader {
     /// Permission bits.
     #[n(1)]
     pub mode: u32,
-    /// Append to what is there instead of replacing it.
+    /// Append to the existing file instead of replacing it.
     #[n(2)]
     pub append: bool,
-    /// A file that is there keeps its permission bits. Agents before generation 3 do not know this.
+    /// An existing file keeps its permission bits.
     #[n(3)]
     #[cbor(default)]
     pub keep_mode: bool,
@@ -78,7 +79,7 @@ pub struct ListRequest {
     /// How many entries at most.
     #[n(2)]
     pub limit: u32,
-    /// Only entries whose path, or name, matches this glob. Since generation 3.
+    /// Only entries whose path, or name, matches this glob.
     #[n(3)]
     pub glob: Option<String>,
 }
@@ -126,7 +127,7 @@ pub enum FileKind {
     Other,
 }
 
-/// Facts about a file.
+/// Metadata of a file.
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]
 pub struct Stat {
@@ -148,8 +149,7 @@ pub struct Stat {
     /// Group inside the sandbox.
     #[n(5)]
     pub gid: u32,
-    /// Bytes it really occupies: fewer than its size when it has holes. Agents of earlier versions do
-    /// not say.
+    /// Bytes allocated on disk: fewer than its size when it has holes. `None` when unknown.
     #[n(6)]
     pub allocated: Option<u64>,
 }
@@ -161,7 +161,7 @@ pub struct Entry {
     /// Path relative to the listed directory.
     #[n(0)]
     pub path: ByteVec,
-    /// Facts.
+    /// Metadata.
     #[n(1)]
     pub stat: Stat,
     /// Where a symbolic link points.

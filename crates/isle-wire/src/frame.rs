@@ -1,4 +1,4 @@
-//! Frames on one stream: a kind byte, a big-endian length, the payload. Both sides refuse a
+//! Frames on one stream: a kind byte, a big-endian length, the payload. Both sides reject a
 //! frame over [`MAX_FRAME`], so a peer cannot make the other allocate without bound.
 
 use bytes::{Bytes, BytesMut};
@@ -8,12 +8,15 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 /// Largest payload of one frame.
 pub const MAX_FRAME: usize = 1024 * 1024;
 
-const HEADER: usize = 5;
+pub(crate) const HEADER: usize = 5;
+/// Kinds of the frames that also carry connections.
+pub(crate) const DATA: u8 = 4;
+pub(crate) const END: u8 = 5;
 
 /// One unit on a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// A CBOR message; which type is due follows from the operation.
+    /// A CBOR message; its type follows from the operation.
     Message(Bytes),
     /// Bytes for the standard input of an exec.
     Stdin(Bytes),
@@ -36,16 +39,19 @@ pub enum FrameError {
     /// The peer announced a frame larger than allowed.
     #[error("a frame of {0} bytes exceeds the limit of {MAX_FRAME}")]
     TooLarge(usize),
+    /// This side has a message that is larger than allowed; nothing of it was sent.
+    #[error("a message of {0} bytes exceeds the limit of {MAX_FRAME}")]
+    TooLong(usize),
     /// The peer sent a kind of frame this side does not know.
     #[error("unknown frame kind {0}")]
     UnknownKind(u8),
     /// The CBOR inside a message frame did not have the expected shape.
     #[error("malformed message: {0}")]
     Malformed(String),
-    /// A bulk frame came where a message was due, or the reverse.
+    /// A bulk frame came where a message was expected, or the reverse.
     #[error("unexpected frame: wanted {0}")]
     Unexpected(&'static str),
-    /// The peer ended the stream where more was due.
+    /// The peer ended the stream where more was expected.
     #[error("the stream to the agent ended early")]
     Ended,
 }
@@ -69,14 +75,21 @@ impl Frame {
         }
     }
 
+    /// Bytes of the payload.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "an end has no payload and is not nothing")]
+    pub fn len(&self) -> usize {
+        self.parts().1.len()
+    }
+
     fn parts(&self) -> (u8, &[u8]) {
         match self {
             Self::Message(bytes) => (0, bytes),
             Self::Stdin(bytes) => (1, bytes),
             Self::Stdout(bytes) => (2, bytes),
             Self::Stderr(bytes) => (3, bytes),
-            Self::Data(bytes) => (4, bytes),
-            Self::End => (5, &[]),
+            Self::Data(bytes) => (DATA, bytes),
+            Self::End => (END, &[]),
         }
     }
 }
@@ -99,7 +112,7 @@ pub async fn write_frame<W: AsyncWrite + Unpin>(stream: &mut W, frame: &Frame) -
     let length = u32::try_from(payload.len())
         .ok()
         .filter(|_| payload.len() <= MAX_FRAME)
-        .ok_or(FrameError::TooLarge(payload.len()))?;
+        .ok_or(FrameError::TooLong(payload.len()))?;
     let mut buffer = BytesMut::with_capacity(HEADER + payload.len());
     buffer.extend_from_slice(&[kind]);
     buffer.extend_from_slice(&length.to_be_bytes());
@@ -138,8 +151,8 @@ pub async fn read_frame<R: AsyncRead + Unpin>(stream: &mut R) -> Result<Option<F
         1 => Frame::Stdin(payload),
         2 => Frame::Stdout(payload),
         3 => Frame::Stderr(payload),
-        4 => Frame::Data(payload),
-        5 => Frame::End,
+        DATA => Frame::Data(payload),
+        END => Frame::End,
         kind => return Err(FrameError::UnknownKind(kind)),
     }))
 }

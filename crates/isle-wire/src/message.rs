@@ -1,6 +1,5 @@
-//! Every message that travels between host and agent. Fields carry numbers, not positions, so
-//! that a newer host may add fields an older agent skips. Paths, arguments and environment are
-//! bytes: the guest decides its encoding, not we.
+//! The messages between host and agent. Fields are numbered, so that unknown ones are skipped. Paths,
+//! arguments and environment are bytes: their encoding is up to the guest.
 
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
@@ -11,7 +10,7 @@ use crate::failure::Failure;
 use crate::file::{
     ListRequest, Listing, PathRequest, ReadRequest, RemoveRequest, Stat, WhichRequest, WriteRequest,
 };
-use crate::gate::DialRequest;
+use crate::gate::{CarryRequest, Connections, DialRequest};
 use crate::steps::{InputRequest, StepEnd, StepsRequest};
 use crate::tree::{
     ArchiveRefused, Carried, EditRefused, EditRequest, Edited, ManifestRequest, Matches, MoveRequest,
@@ -21,7 +20,7 @@ use crate::tree::{
 /// First message on every stream, from host to agent: what this stream is for.
 #[derive(Debug, Clone, Encode, Decode)]
 pub enum Request {
-    /// Who are you? Answered with [`Welcome`]. First stream of every connection.
+    /// Answered with [`Welcome`]. Also used to check that the agent responds.
     #[n(0)]
     Hello(#[n(0)] Hello),
     /// Start a command; the stream then carries its input and output. Answered with [`ExecEvent`]s.
@@ -30,14 +29,14 @@ pub enum Request {
     /// Follow a run that is known to the agent, from the start of what it retained.
     #[n(2)]
     Attach(#[n(0)] AttachRequest),
-    /// Send a signal to a run. Answered with [`Reply`]. A kill of the whole tree of a run the agent
-    /// has not heard of yet is remembered: streams may overtake each other.
+    /// Send a signal to a run. Answered with [`Reply`]. SIGKILL for the whole process tree of a run the
+    /// agent does not know yet is remembered: streams may overtake each other.
     #[n(3)]
     Signal(#[n(0)] SignalRequest),
-    /// Which runs do you know? Answered with [`RunList`].
+    /// List the runs the agent knows. Answered with [`RunList`].
     #[n(4)]
     Runs,
-    /// The host has recorded the end of this run; its output may be dropped. Answered with [`Reply`].
+    /// The host has recorded how this run exited; its output may be dropped. Answered with [`Reply`].
     #[n(5)]
     Forget(#[n(0)] RunRef),
     /// Read a file: answered with a [`Reply`] holding its [`Stat`], then data frames and an end frame.
@@ -58,25 +57,26 @@ pub enum Request {
     /// Find a program on the standard path. Answered with a [`Reply`] holding its path.
     #[n(11)]
     Which(#[n(0)] WhichRequest),
-    /// End the sandbox: every process dies with the agent. No answer but the end of the connection.
+    /// Stop the sandbox: every process is killed and the agent exits. The only answer is the end of the
+    /// connection.
     #[n(12)]
     Shutdown,
-    /// Run code in an interpreter the agent keeps warm, or in a context. Since generation 2. Goes on as
-    /// [`Request::Exec`] does; the report of the interpreter comes as data frames before the end.
+    /// Run code in a prestarted interpreter or in a context. Answered as [`Request::Exec`] is; the report of
+    /// the interpreter comes as data frames before the last message.
     #[n(13)]
     Code(#[n(0)] Box<CodeRequest>),
-    /// Which contexts are there? Answered with [`ContextList`]. Since generation 2.
+    /// List contexts. Answered with [`ContextList`].
     #[n(14)]
     Contexts,
-    /// Do something to a context. Answered with [`Reply`]. Since generation 2.
+    /// Interrupt, restart or remove a context. Answered with [`Reply`].
     #[n(15)]
     Context(#[n(0)] ContextRequest),
-    /// Run several commands one after the other, as one run. Since generation 3. Goes on as
-    /// [`Request::Exec`] does, and tells the end of each with [`ExecEvent::Step`].
+    /// Run several commands one after the other, as one run. Answered as [`Request::Exec`] is, with an
+    /// [`ExecEvent::Step`] after each command.
     #[n(16)]
     Steps(#[n(0)] Box<StepsRequest>),
-    /// Input for a run that keeps its standard input, or a new window for its terminal. Answered with a
-    /// [`Reply`] that says how much was taken. Since generation 3.
+    /// Input for a run that keeps its standard input open, or a new size of its terminal. Answered with a
+    /// [`Reply`] that says how many bytes were written.
     #[n(17)]
     Input(#[n(0)] InputRequest),
     /// Replace text in a file. Answered with [`Reply`].
@@ -88,44 +88,47 @@ pub enum Request {
     /// Search files. Answered with [`Reply`].
     #[n(34)]
     Search(#[n(0)] SearchRequest),
-    /// Tell what happens to files: see [`WatchRequest`].
+    /// Report changes of files: see [`WatchRequest`].
     #[n(35)]
     Watch(#[n(0)] WatchRequest),
     /// Send a tree: see [`PackRequest`].
     #[n(36)]
     Pack(#[n(0)] PackRequest),
-    /// Take a tree: see [`UnpackRequest`].
+    /// Receive a tree: see [`UnpackRequest`].
     #[n(37)]
     Unpack(#[n(0)] UnpackRequest),
-    /// Say what a tree holds: see [`ManifestRequest`].
+    /// List a tree with hashes: see [`ManifestRequest`].
     #[n(38)]
     Manifest(#[n(0)] ManifestRequest),
-    /// Remove what is named: see [`PruneRequest`]. Answered with [`Reply`].
+    /// Remove the named files: see [`PruneRequest`]. Answered with [`Reply`].
     #[n(39)]
     Prune(#[n(0)] PruneRequest),
-    /// Stop every process of the sandbox and start none (`true`), or let those go on that were stopped by
-    /// it. Answered with a [`Reply`] that says how many. Since generation 3.
+    /// Stop every process of the sandbox and start none (`true`), or resume those that were stopped by it
+    /// (`false`). Answered with a [`Reply`] that says how many.
     #[n(40)]
     Pause(#[n(0)] bool),
-    /// Have a control socket, and carry its lines on this stream. Answered with [`Reply`], then
-    /// [`crate::ControlEvent`]s and [`crate::ControlAnswer`]s for as long as the stream lasts. A later one
-    /// takes the place of an earlier one.
+    /// Create the control socket and relay its lines on this stream. Answered with [`Reply`], then
+    /// [`crate::ControlEvent`]s and [`crate::ControlAnswer`]s until the stream ends. A later request
+    /// replaces an earlier one.
     #[n(50)]
     Control,
-    /// Serve the network for as long as this stream lives: see [`crate::GateEvent`]. A later one takes
-    /// the place of an earlier one.
+    /// Serve the network until this stream ends: see [`crate::GateEvent`]. A later request replaces an
+    /// earlier one.
     #[n(60)]
-    Gate,
+    Gate(#[n(0)] Connections),
+    /// Carry a connection on this stream: see [`CarryRequest`].
+    #[n(61)]
+    Carry(#[n(0)] CarryRequest),
     /// Connect to a port of the sandbox: see [`DialRequest`].
     #[n(62)]
     Dial(#[n(0)] DialRequest),
-    /// What do all processes of the sandbox use, and what did those use that ended? Answered with a
-    /// [`Reply`]. Since generation 3.
+    /// Report the resource usage of all processes of the sandbox, running and exited. Answered with a
+    /// [`Reply`].
     #[n(115)]
     Usage,
 }
 
-/// Opens a connection.
+/// Asks an agent who it is.
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]
 pub struct Hello {
@@ -134,19 +137,23 @@ pub struct Hello {
     pub generation: u32,
 }
 
-/// The agent's answer to [`Hello`].
+/// Who an agent is: the content of a [`crate::Preamble`], and the answer to [`Hello`].
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]
 pub struct Welcome {
-    /// Protocol generation of the agent; it never changes while the sandbox lives.
+    /// Protocol generation of the agent.
     #[n(0)]
     pub generation: u32,
-    /// Version of the agent, for people.
+    /// Version of the agent, for display.
     #[n(1)]
     pub version: String,
     /// What the set-up found it could not enforce, by key (see `Guarantee` in the engine).
     #[n(2)]
     pub missing: Vec<Missing>,
+    /// Whether sockets can be sent to the host on this connection. Without it connections of programs have to be
+    /// [`Connections::Carried`].
+    #[n(3)]
+    pub passes_descriptors: bool,
 }
 
 /// A guarantee that could not be set up, as the agent saw it.
@@ -173,27 +180,27 @@ pub enum GuestUser {
     Root,
 }
 
-/// Sent by the agent on an exec stream, beside output frames.
+/// Sent by the agent on an exec stream, between output frames.
 #[derive(Debug, Clone, Encode, Decode)]
 pub enum ExecEvent {
-    /// The program was executed. An agent need not say so, and today's does not: every message costs
-    /// time, and the host takes a sent request for a started run.
+    /// The program was executed. Optional, and not sent by `isle-agent`: every message costs time, and the
+    /// host treats a sent request as a started run.
     #[n(0)]
     Started,
     /// The program could not be executed. Last message.
     #[n(1)]
     Failed(#[n(0)] Failure),
-    /// The run is over, its tree is gone and all output was sent. Last message.
+    /// The run has exited, no process of it is left and all output was sent. Last message.
     #[n(2)]
     Ended(#[n(0)] Box<Ended>),
     /// On an attached stream: these many bytes of the named output were dropped between what was
     /// retained at its start and what follows.
     #[n(3)]
     Skipped(#[n(0)] Skipped),
-    /// One of several commands has ended; all its output was sent. Since generation 3.
+    /// One of several commands has exited; all its output was sent.
     #[n(4)]
     Step(#[n(0)] StepEnd),
-    /// A program of the sandbox asks for a name, and no gate is served: see [`Request::Gate`].
+    /// A program of the sandbox looks up a name while no gate is served: see [`Request::Gate`].
     #[n(80)]
     NameAsked,
 }
@@ -210,25 +217,25 @@ pub struct Skipped {
     pub stderr: u64,
 }
 
-/// How the first process of a run ended.
+/// How the first process of a run exited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub enum Exit {
-    /// With this status.
+    /// With this exit status.
     #[n(0)]
     Code(#[n(0)] i32),
-    /// By this signal.
+    /// Killed by this signal.
     #[n(1)]
     Signal(#[n(0)] i32),
 }
 
-/// The end of a run.
+/// The result of a run.
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]
 pub struct Ended {
-    /// How.
+    /// How it exited.
     #[n(0)]
     pub exit: Exit,
-    /// Whether the agent ended it because its time was up.
+    /// Whether the agent killed it because it timed out.
     #[n(1)]
     pub timed_out: bool,
     /// Wall-clock time in microseconds.
@@ -246,68 +253,65 @@ pub struct Ended {
     /// Total bytes of standard error, kept or not.
     #[n(6)]
     pub stderr_bytes: u64,
-    /// Processes that had outlived the first one and were killed.
+    /// Processes that were still running when the first one exited, and were killed.
     #[n(7)]
     pub leftovers: u32,
-    /// System calls the sandbox refused, with how often.
+    /// System calls that seccomp denied, with how often.
     #[n(8)]
     pub violations: Vec<Violation>,
-    /// What had no room left when it ended. Looked at only when it did not end well; agents of earlier
-    /// versions do not say.
+    /// What was full when it exited. Checked only when it failed.
     #[n(9)]
     #[cbor(default)]
     pub full: Vec<Full>,
-    /// The limit of [`crate::RunLimits`] that ended it, if one did.
+    /// The limit of [`crate::RunLimits`] that it exceeded, if one was.
     #[n(10)]
     pub exceeded: Option<Exceeded>,
-    /// What became of the context it ran in. Since generation 2.
+    /// What happened to the context it ran in.
     #[n(11)]
     pub context: Option<ContextFate>,
-    /// How many of its processes the agent killed at the sandbox's memory limit, which it keeps where no
-    /// cgroup does. Since generation 3.
+    /// How many of its processes the agent killed at the sandbox's memory limit, which it watches where no
+    /// cgroup enforces it.
     #[n(12)]
     #[cbor(default)]
     pub killed_for_memory: u32,
-    /// How often a program of the sandbox tried to reach an address directly; told to one run. Looked at
-    /// only when it did not end well. Since generation 3.
+    /// How often a program of the sandbox tried to reach an address directly, as far as no earlier run
+    /// reported it. Checked only when the run failed.
     #[n(20)]
     #[cbor(default)]
     pub unrouted: u64,
-    /// The same at the sandbox's limit on processes.
+    /// The same at the sandbox's limit on the number of processes.
     #[n(140)]
     #[cbor(default)]
     pub killed_for_processes: u32,
-    /// The most processes and threads of it that the agent saw at once, by looking now and then. Since
-    /// generation 3.
+    /// The largest number of its processes and threads at one time, sampled by the agent.
     #[n(141)]
     pub most_tasks: Option<u32>,
-    /// What it moved from and to disks: its first process, whom that waited for, and whoever was ended with
-    /// it. `None` when nobody could look. Since generation 3.
+    /// Disk I/O of its first process, of the children that process waited for, and of those that were
+    /// killed with it. `None` when it could not be read.
     #[n(13)]
     pub transferred: Option<Transferred>,
 }
 
-/// Bytes between processes and disks, as the kernel counts them: reads that a disk had to answer, and
-/// writes to files of a disk when they are made, though they may get there later or never. Files in memory
-/// do not count.
+/// Disk I/O as the kernel counts it: reads that were served by a disk, and writes to files on a disk at
+/// the time of the `write`, though they may reach the disk later or never. Files in memory do not count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Transferred {
-    /// Read.
+    /// Bytes read.
     #[n(0)]
     pub read_bytes: u64,
-    /// Written.
+    /// Bytes written.
     #[n(1)]
     pub written_bytes: u64,
 }
 
-/// Something of a sandbox that has no room left.
+/// A resource of a sandbox that is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Full {
-    /// What.
+    /// Which resource.
     #[n(0)]
-    pub room: Room,
+    pub resource: FullResource,
     /// How much of it is used: bytes or files.
     #[n(1)]
     pub used: u64,
@@ -319,7 +323,7 @@ pub struct Full {
 /// What can be full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
-pub enum Room {
+pub enum FullResource {
     /// Bytes of the writable layer and the workspace.
     #[n(0)]
     Disk,
@@ -331,7 +335,7 @@ pub enum Room {
     SharedMemory,
 }
 
-/// A refused system call.
+/// A denied system call.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Violation {
@@ -343,7 +347,7 @@ pub struct Violation {
     pub count: u64,
 }
 
-/// Names a run.
+/// Refers to a run.
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]
 pub struct RunRef {
@@ -352,7 +356,7 @@ pub struct RunRef {
     pub run: String,
 }
 
-/// Follows a run.
+/// Attaches to a run.
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]
 pub struct AttachRequest {
@@ -392,7 +396,7 @@ pub struct RunEntry {
     /// The host's id of the run.
     #[n(0)]
     pub run: String,
-    /// Whether it has ended.
+    /// Whether it has exited.
     #[n(1)]
     pub ended: bool,
 }
@@ -418,13 +422,13 @@ pub enum Reply {
     /// Bytes written, per file in the order sent.
     #[n(5)]
     Written(#[n(0)] Vec<u64>),
-    /// So many bytes of input were taken. Since generation 3.
+    /// So many bytes of input were written.
     #[n(6)]
     Taken(#[n(0)] u64),
     /// A file was edited.
     #[n(32)]
     Edited(#[n(0)] Edited),
-    /// It was not: a text is not there, or not once.
+    /// It was not: a text does not occur, or more than once.
     #[n(33)]
     EditRefused(#[n(0)] EditRefused),
     /// What a search found.
@@ -433,40 +437,40 @@ pub enum Reply {
     /// What was packed or unpacked.
     #[n(35)]
     Carried(#[n(0)] Carried),
-    /// An archive was refused.
+    /// An archive was rejected.
     #[n(36)]
     ArchiveRefused(#[n(0)] ArchiveRefused),
     /// So many were removed.
     #[n(37)]
     Pruned(#[n(0)] u64),
-    /// So many were stopped, or go on.
+    /// So many processes were stopped or resumed.
     #[n(40)]
     Stood(#[n(0)] u64),
-    /// Connected; the socket with this number was handed over beside this: see [`crate::Inbox`].
+    /// Connected; the socket with this cookie was sent along: see [`crate::DescriptorReceiver`].
     #[n(110)]
     Connected(#[n(0)] u64),
-    /// What the sandbox uses.
+    /// Resource usage of the sandbox.
     #[n(115)]
     Used(#[n(0)] Used),
 }
 
-/// What the processes of a sandbox use, as its agent sees them; itself included.
+/// Resource usage of the processes of a sandbox, the agent included.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Used {
-    /// CPU time so far, of those that live and of those that were waited for.
+    /// CPU time so far, of running processes and of those that were waited for.
     #[n(0)]
     pub cpu_ms: u64,
-    /// Memory now: of programs' own making, shared memory and files in memory.
+    /// Memory now: anonymous, shared, and files in memory.
     #[n(1)]
     pub memory_bytes: u64,
     /// Processes and threads now.
     #[n(2)]
     pub pids: u32,
-    /// Bytes read from disks by those that ended, and by living ones that may be looked at.
+    /// Bytes read from disks by exited processes, and by running ones whose counters can be read.
     #[n(3)]
     pub io_read_bytes: u64,
-    /// Bytes written, the same way.
+    /// Bytes written to disks, counted the same way.
     #[n(4)]
     pub io_write_bytes: u64,
 }

@@ -1,5 +1,5 @@
-//! The multiplexer: many streams over one connection. A thin room around yamux so that the rest
-//! of the code sees two handles (open, accept) and one future that must be driven.
+//! The multiplexer: many streams over one connection. A thin layer over yamux, so that the rest of the code
+//! sees two handles (open, accept) and one future that must be polled.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -11,10 +11,10 @@ use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt, TokioAsyncReadCompat
 
 use crate::cork::{Cork, Corked, corked};
 
-/// Streams of one connection.
+/// Maximum number of streams of one connection.
 const MOST_STREAMS: usize = 4096;
-/// What all streams may be sent before anybody has read it: the usual window of each, and some for those
-/// that move much. The other side decides how quickly it seems to answer, and so how far windows grow.
+/// Maximum of unread bytes over all streams: the default window of each, and more for streams with high
+/// throughput. The peer controls the measured round-trip time, and so how far windows grow.
 const LARGEST_WINDOWS: usize = MOST_STREAMS * yamux::DEFAULT_CREDIT as usize + 32 * 1024 * 1024;
 
 /// One stream of a [`Mux`]: dropping it before its end resets it.
@@ -29,9 +29,9 @@ pub enum Side {
     Agent,
 }
 
-/// The connection is gone.
+/// The connection has ended.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("the connection to the agent is gone")]
+#[error("the connection to the agent has ended")]
 pub struct MuxError;
 
 type Opening = oneshot::Sender<Result<Stream, MuxError>>;
@@ -100,9 +100,9 @@ impl Incoming {
 /// How a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// One side said so, or the multiplexer found it broken.
-    Said,
-    /// What was held back could not be written.
+    /// One side closed it, or the multiplexer found a protocol error.
+    Closed,
+    /// Buffered bytes could not be written.
     Broken,
 }
 
@@ -118,13 +118,13 @@ struct Driver<T> {
 impl<T: AsyncRead + AsyncWrite + Unpin> Driver<T> {
     async fn run(mut self) {
         let end = poll_fn(|context| match self.poll(context) {
-            Poll::Ready(()) => Poll::Ready(End::Said),
+            Poll::Ready(()) => Poll::Ready(End::Closed),
             Poll::Pending => self.cork.pull(context).map(|()| End::Broken),
         })
         .await;
-        // Who reads from a stream is told of the end when a connection is dropped, not when it is closed.
-        // One that cannot be written to has nobody left to close it for.
-        if end == End::Said {
+        // Readers of a stream see the end when the connection is dropped, not when it is closed. A connection
+        // that cannot be written to cannot be closed in an orderly way.
+        if end == End::Closed {
             poll_fn(|context| self.connection.poll_close(context)).await.ok();
         }
     }
@@ -141,7 +141,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Driver<T> {
             match self.connection.poll_new_outbound(context) {
                 Poll::Ready(Ok(stream)) => {
                     if let Some(sender) = self.waiting.pop_front() {
-                        // The asker may have given up; the stream is then reset by its drop.
+                        // The caller may have given up; dropping the stream then resets it.
                         sender.send(Ok(stream.compat())).ok();
                     }
                 }
@@ -173,7 +173,7 @@ mod tests {
 
     use super::*;
 
-    /// A socket whose other end goes, and whose reading side does not notice.
+    /// A socket whose peer disconnects without the reading side noticing.
     struct Severed(Arc<AtomicBool>);
 
     impl AsyncRead for Severed {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_reads_hears_of_a_connection_that_cannot_be_written_to() {
+    async fn a_reader_sees_the_end_of_a_connection_that_cannot_be_written_to() {
         let gone = Arc::new(AtomicBool::new(false));
         let (mux, _incoming, driver) = Mux::new(Severed(Arc::clone(&gone)), Side::Host);
         let driver = tokio::spawn(driver);
@@ -205,12 +205,12 @@ mod tests {
             let mut buffer = [0; 8];
             reading.read(&mut buffer).await
         });
-        // Everybody has begun to wait.
+        // Both tasks wait now.
         tokio::task::yield_now().await;
         let mut writing = mux.open().await.unwrap();
         gone.store(true, Ordering::Relaxed);
         writing.write_all(b"anybody?").await.ok();
-        // Whoever is asked again notices by itself; here nobody asks the reader.
+        // A reader that is polled again notices by itself; here nothing polls it.
         let heard = tokio::time::timeout(Duration::from_secs(20), reader).await;
         assert!(matches!(heard, Ok(Ok(Ok(0) | Err(_)))), "{heard:?}");
         driver.await.unwrap();

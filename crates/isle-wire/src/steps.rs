@@ -17,7 +17,7 @@ pub struct StepsRequest {
     /// The commands, in order.
     #[n(1)]
     pub steps: Vec<Step>,
-    /// Go on after one that failed.
+    /// Continue after one that failed.
     #[n(2)]
     pub continue_on_error: bool,
 }
@@ -38,16 +38,16 @@ pub struct Step {
     /// Make the working directory when it is missing.
     #[n(3)]
     pub make_cwd: bool,
-    /// Its failure is none of the run's.
+    /// Its failure does not fail the run.
     #[n(4)]
     pub may_fail: bool,
 }
 
-/// The end of one of several commands.
+/// The result of one of several commands.
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]
 pub struct StepEnd {
-    /// How it ended; `None` when it could not be started.
+    /// How it exited; `None` when it could not be started.
     #[n(0)]
     pub exit: Option<Exit>,
     /// Why it could not be started.
@@ -80,10 +80,10 @@ pub struct InputRequest {
     /// What to write.
     #[n(1)]
     pub bytes: ByteVec,
-    /// Then end its standard input.
+    /// Close its standard input afterwards.
     #[n(2)]
     pub end: bool,
-    /// The terminal's window changed.
+    /// The terminal was resized.
     #[n(3)]
     pub resize: Option<TerminalSize>,
     /// How long the program may take to read, in milliseconds.

@@ -1,5 +1,5 @@
-//! What is said about files beyond reading and writing one: text replaced, searched and watched,
-//! whole trees packed, unpacked and compared. Since generation 3.
+//! Operations on files beyond reading and writing one: editing, searching and watching, and packing,
+//! unpacking and comparing whole trees.
 
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
@@ -16,7 +16,7 @@ pub struct EditRequest {
     /// What is replaced.
     #[n(1)]
     pub edits: Vec<Edit>,
-    /// A larger file, before or after, is refused.
+    /// A file that is larger, before or after, is rejected.
     #[n(2)]
     pub largest: u64,
 }
@@ -25,13 +25,13 @@ pub struct EditRequest {
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]
 pub struct Edit {
-    /// What stands there; never empty.
+    /// The text to replace; never empty.
     #[n(0)]
     pub old: ByteVec,
-    /// What is to stand there.
+    /// The replacement.
     #[n(1)]
     pub new: ByteVec,
-    /// Wherever it stands. Otherwise it has to stand there exactly once.
+    /// Replace all occurrences. Otherwise there must be exactly one.
     #[n(2)]
     pub all: bool,
 }
@@ -48,14 +48,14 @@ pub struct Edited {
     pub size: u64,
 }
 
-/// An edit whose text is not there, or there more than once. Nothing was changed.
+/// An edit whose text does not occur, or occurs more than once. Nothing was changed.
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]
 pub struct EditRefused {
     /// Which of the edits, counted from 0.
     #[n(0)]
     pub index: u64,
-    /// How often its text stands there.
+    /// How often its text occurs.
     #[n(1)]
     pub found: u64,
     /// The lines it begins on, the first few.
@@ -70,10 +70,10 @@ pub struct MoveRequest {
     /// From where.
     #[n(0)]
     pub from: PathRequest,
-    /// To where; directories above it are made.
+    /// To where; missing parent directories are created.
     #[n(1)]
     pub to: PathRequest,
-    /// Also when something stands there.
+    /// Replace an existing file.
     #[n(2)]
     pub replace: bool,
 }
@@ -139,7 +139,7 @@ pub enum Cut {
     /// The answer would be too long.
     #[n(1)]
     Bytes,
-    /// Its time was up.
+    /// It timed out.
     #[n(2)]
     Time,
 }
@@ -162,8 +162,8 @@ pub struct Matches {
     pub cut: Option<Cut>,
 }
 
-/// Tells what happens to files below a directory. Answered with a [`crate::Reply`], then with
-/// [`WatchBatch`] messages until the host leaves or the directory is gone.
+/// Reports changes of files below a directory. Answered with a [`crate::Reply`], then with [`WatchBatch`]
+/// messages until the host closes the stream or the directory is removed.
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]
 pub struct WatchRequest {
@@ -179,21 +179,21 @@ pub struct WatchRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum WatchKind {
-    /// It is new.
+    /// It was created.
     #[n(0)]
     Created,
     /// Its contents, mode or owner changed.
     #[n(1)]
     Modified,
-    /// It is gone.
+    /// It was removed.
     #[n(2)]
     Removed,
-    /// It has another name now.
+    /// It was renamed.
     #[n(3)]
     Moved,
 }
 
-/// One thing that happened.
+/// One change.
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]
 pub struct WatchEvent {
@@ -211,19 +211,19 @@ pub struct WatchEvent {
     pub directory: bool,
 }
 
-/// What happened since the last message.
+/// The changes since the last message.
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]
 pub struct WatchBatch {
     /// In their order.
     #[n(0)]
     pub events: Vec<WatchEvent>,
-    /// More happened than could be told; look at the files themselves.
+    /// The kernel dropped events; list the files instead.
     #[n(1)]
     pub overflow: bool,
 }
 
-/// Sends a tree as a tar archive: a [`crate::Reply`] with the facts of its top, data frames, then
+/// Sends a tree as a tar archive: a [`crate::Reply`] with the metadata of its top, data frames, then
 /// a [`crate::Reply`] with what was packed, and an end frame.
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]
@@ -239,8 +239,8 @@ pub struct PackRequest {
     pub hollow: u64,
 }
 
-/// Takes a tar archive as data frames up to an end frame, then answers with one [`crate::Reply`].
-/// Nothing is in place before all of it has arrived and is good.
+/// Receives a tar archive as data frames up to an end frame, then answers with one [`crate::Reply`].
+/// Nothing is visible before all of it has arrived and was checked.
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]
 pub struct UnpackRequest {
@@ -304,7 +304,7 @@ pub struct LeftOut {
     pub why: String,
 }
 
-/// An archive that was refused. Nothing was changed.
+/// An archive that was rejected. Nothing was changed.
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]
 pub struct ArchiveRefused {
@@ -316,7 +316,7 @@ pub struct ArchiveRefused {
     pub too_large: bool,
 }
 
-/// Says what a tree holds: a [`crate::Reply`], then [`ManifestPart`] messages and an end frame.
+/// Lists a tree with hashes: a [`crate::Reply`], then [`ManifestPart`] messages and an end frame.
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]
 pub struct ManifestRequest {
@@ -326,6 +326,9 @@ pub struct ManifestRequest {
     /// Entries at most.
     #[n(1)]
     pub most: u64,
+    /// Bytes at most that are read for hashes; as many as there are when `None`.
+    #[n(2)]
+    pub bytes: Option<u64>,
 }
 
 /// Some entries of a manifest.
@@ -361,7 +364,7 @@ pub struct ManifestEntry {
     pub hash: Option<ByteVec>,
 }
 
-/// Removes many files and empty directories, in the order given; what is gone already is no error.
+/// Removes many files and empty directories, in the order given; one that does not exist is no error.
 /// The paths follow, each ended by a NUL byte, as data frames up to an end frame.
 #[derive(Debug, Clone, Encode, Decode)]
 #[cbor(map)]

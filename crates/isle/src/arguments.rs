@@ -1,5 +1,5 @@
-//! The shape of the command line. Values stay text here; they are read where they are used, so that
-//! a bad one gets the same code and sentence at every door.
+//! Definition of the command line. Values stay text here and are parsed where they are used, so that an
+//! invalid one gets the same code and message in the CLI, over HTTP and over MCP.
 
 use std::path::PathBuf;
 
@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 mod admin;
 mod children;
 mod events;
+mod examples;
 mod file;
 mod host;
 mod job;
@@ -15,9 +16,9 @@ mod lifecycle;
 mod network;
 mod run;
 mod runs;
+mod sandbox;
 mod secret;
 mod sync;
-mod tend;
 mod token;
 mod top;
 mod webhooks;
@@ -37,21 +38,21 @@ pub(crate) use job::{
 pub(crate) use lifecycle::{CreateArguments, ExtendArguments, PauseArguments};
 pub(crate) use network::{
     AllowArguments, ApproveArguments, ExposeArguments, GrantsArguments, GrantsCommand, NetArguments,
-    RevokeArguments, UnexposeArguments,
+    RevokeArguments, UnexposeArguments, UrlArguments,
 };
 pub(crate) use run::{
-    CodeArguments, CommandArguments, ContextsArguments, ExecArguments, RunArguments, SandboxArguments,
-    ShellArguments, Surroundings,
+    CodeArguments, CommandArguments, ContextsArguments, ExecArguments, ProcessArguments, RunArguments,
+    SandboxArguments, ShellArguments,
 };
 pub(crate) use runs::{HistoryArguments, KillArguments, LogsArguments, WaitArguments};
+pub(crate) use sandbox::{
+    CpArguments, EnvAction, EnvArguments, InstallArguments, ResetArguments, RmArguments, StatusArguments,
+    ValidateArguments,
+};
 pub(crate) use secret::{SecretArguments, SecretCommand, SecretSetArguments};
 pub(crate) use sync::{
     PullArguments, PushArguments, StartArguments, StopArguments, SyncArguments, SyncCommand, SyncOptions,
     WatchArguments,
-};
-pub(crate) use tend::{
-    CpArguments, EnvAction, EnvArguments, InstallArguments, ResetArguments, RmArguments, StatusArguments,
-    ValidateArguments,
 };
 pub(crate) use token::{TokenArguments, TokenCommand};
 pub(crate) use top::TopArguments;
@@ -75,10 +76,10 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Reads the command line, or says what is wrong with it and ends the program.
+    /// Parses the command line; prints the error and exits when it is invalid.
     pub(crate) fn read() -> Self {
         let quick = matches!(std::env::args_os().nth(1), Some(word) if word == "run" || word == "exec");
-        // What cannot be read quickly is read again in full, for the words about it.
+        // What the short parser rejects is parsed again in full, for the complete error message.
         match quick.then(Quick::try_parse) {
             Some(Ok(Quick { global, command: QuickCommand::Run(arguments) })) => {
                 Self { global, command: Command::Run(arguments) }
@@ -91,8 +92,7 @@ impl Arguments {
     }
 }
 
-/// A command line that can only be one of the commands that are run all the time: describing all the
-/// others takes longer than reading it.
+/// A parser for the two most frequent commands only: building the full parser takes longer than parsing.
 #[derive(Debug, Parser)]
 #[command(name = "isle", disable_help_flag = true)]
 struct Quick {
@@ -111,138 +111,140 @@ enum QuickCommand {
     Exec(ExecArguments),
 }
 
-/// What every command takes.
+/// Options of every command.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Everywhere")]
+#[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
     /// Print JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Where the daemon keeps its state
+    /// State directory of the daemon
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
-    /// The daemon's socket
+    /// Unix socket of the daemon
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// Work in this namespace; only the operator may choose
+    /// Use this namespace (operator only)
     #[arg(long, global = true, value_name = "NAMESPACE")]
     pub(crate) namespace: Option<String>,
-    /// Read this file in place of the user's own settings
+    /// Read this file instead of the user's configuration file
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a command or script in a fresh sandbox that is gone afterwards
+    /// Run a command or script in a new sandbox and remove it afterwards
     Run(RunArguments),
-    /// Run a command in a named sandbox, made on first use
+    /// Run a command in a named sandbox; create it on first use
     Exec(ExecArguments),
     /// Open a shell in a named sandbox
     Shell(ShellArguments),
-    /// Run code in a named sandbox and show what it gives back; with --context it remembers
+    /// Run code in a named sandbox and print the result; --context keeps interpreter state
     Code(CodeArguments),
     /// List the contexts of a sandbox, or interrupt, restart or remove one
     Contexts(ContextsArguments),
-    /// Set, unset or list variables of a sandbox, which stay
+    /// Set, unset or list persistent environment variables of a sandbox
     Env(EnvArguments),
-    /// Check a file of code without running it: syntax, dangers, suggested fixes
+    /// Check a source file without running it: syntax, dangerous calls, suggested fixes
     Validate(ValidateArguments),
     /// Install packages in a sandbox with pip, npm, apt or apk
     Install(InstallArguments),
-    /// Make a named sandbox with settings of its own
+    /// Create a named sandbox
     Create(CreateArguments),
-    /// Give a sandbox that has a TTL more time
+    /// Extend the TTL of a sandbox
     Extend(ExtendArguments),
-    /// Stop everything in sandboxes until they are resumed
+    /// Pause all processes of sandboxes
     Pause(PauseArguments),
-    /// Let everything in paused sandboxes go on
+    /// Resume paused sandboxes
     Resume(PauseArguments),
-    /// Make sandboxes anew; /workspace, variables and package caches stay
+    /// Recreate sandboxes; keep /workspace, variables and package caches
     Reset(ResetArguments),
-    /// Run several commands in a named sandbox, in order, as one run
+    /// Run several commands in a named sandbox in order, as one run
     Batch(BatchArguments),
-    /// Start, list, write to and stop commands that go on by themselves
+    /// Start, list, write to and stop background jobs
     Job(JobArguments),
-    /// Look at a job as it goes on, and type into it
+    /// Attach to a running job
     Attach(AttachArguments),
-    /// Make a child of a sandbox, with a share of its rights
+    /// Create a child sandbox with a subset of its parent's permissions
     Spawn(SpawnArguments),
-    /// List children and grandchildren of a sandbox, or destroy them
+    /// List or destroy child sandboxes
     Children(ChildrenArguments),
-    /// Hand JSON to a sandbox: a value, or a file or variable of another one
+    /// Copy JSON into a sandbox: a value, or a file or variable of another sandbox
     Bridge(BridgeArguments),
-    /// Let a sandbox reach hosts, until that is taken back
+    /// Allow a sandbox to connect to hosts
     Allow(AllowArguments),
-    /// Take grants of a sandbox back; what they allowed is cut
+    /// Revoke network grants of a sandbox and close the connections they allowed
     Revoke(RevokeArguments),
-    /// Show what a sandbox may reach
+    /// List network grants and pending requests; approve or deny requests
     Grants(GrantsArguments),
-    /// Show what a sandbox connected to and what it was denied
+    /// Show allowed and denied connections of a sandbox
     Net(NetArguments),
-    /// Show a port of a sandbox on this host
+    /// Forward a port of a sandbox to this host
     Expose(ExposeArguments),
-    /// Take a port of a sandbox from this host
+    /// Stop forwarding a port
     Unexpose(UnexposeArguments),
-    /// Set, list and remove secrets, and give them to sandboxes; values are never shown
+    /// Print a URL with an access ticket for a port of a sandbox
+    Url(UrlArguments),
+    /// Set, list, remove, attach and detach secrets; values are never printed
     Secret(SecretArguments),
     /// List sandboxes
     Ls,
-    /// Show a sandbox, or the daemon and everything in it
+    /// Show the status of a sandbox, or of the daemon
     Status(StatusArguments),
     /// Destroy sandboxes
     Rm(RmArguments),
-    /// Copy files into or out of a sandbox: NAME:PATH on one side
+    /// Copy files between this host and a sandbox (NAME:PATH)
     Cp(CpArguments),
-    /// List, print, search and change single files of a sandbox; clone repositories
+    /// List, print, search, edit, move and remove files in a sandbox; clone repositories
     File(FileArguments),
-    /// Make a directory of a sandbox like one of this host, or the other way round
+    /// Synchronize a directory between this host and a sandbox
     Sync(SyncArguments),
-    /// Show what happens to files of a sandbox, as it happens
+    /// Watch files of a sandbox for changes
     Watch(WatchArguments),
     /// Show the output of a run or job
     Logs(LogsArguments),
-    /// Wait until runs or jobs have ended
+    /// Wait until runs or jobs exit
     Wait(WaitArguments),
-    /// End runs or jobs
+    /// Kill runs or jobs, or send them a signal
     Kill(KillArguments),
-    /// Show what sandboxes and runs take of the host
+    /// Show resource usage of sandboxes and runs
     Usage(UsageArguments),
-    /// Show what sandboxes hold: variables, contexts, jobs, syncs, limits, deadlines
+    /// Show variables, secrets, contexts, jobs, syncs, limits and deadlines of sandboxes
     Inspect(InspectArguments),
-    /// Show or change defaults and ceilings of the daemon
+    /// Show or change default limits and quotas of the daemon
     Limits(LimitsArguments),
-    /// Make, list and revoke tokens of namespaces
+    /// Create, list and revoke access tokens of namespaces
     Token(TokenArguments),
     /// List runs
     History(HistoryArguments),
-    /// Show sandboxes and what they use, live
+    /// Show sandboxes and their resource usage, live
     Top(TopArguments),
-    /// Show what happened, and with --follow what happens
+    /// Show events; --follow streams new ones
     Events(EventsArguments),
-    /// Have events sent to addresses of the web, signed
+    /// Send signed events to HTTP endpoints
     Webhooks(WebhooksArguments),
-    /// Show the audit log, or prove that nobody changed it
+    /// Show or verify the audit log
     Audit(AuditArguments),
-    /// Run the daemon here
+    /// Run the daemon in the foreground
     Serve(ServeArguments),
-    /// End the daemon; named sandboxes live on
+    /// Stop the daemon; named sandboxes keep running
     Stop,
-    /// End the daemon and start one of this version; named sandboxes live on
+    /// Restart the daemon with this version; named sandboxes keep running
     Restart,
-    /// Set a damaged database aside, so that the daemon starts again; sandboxes live on
+    /// Move a corrupt database aside so that the daemon can start; sandboxes keep running
     Repair,
-    /// Speak MCP on standard input and output
+    /// Serve MCP on standard input and output
     Mcp(McpArguments),
-    /// Call an operation with a JSON object; without a name, list them
+    /// Call an API operation with a JSON object; list operations without a name
     #[command(disable_help_flag = true)]
     Call(CallArguments),
-    /// What this host offers, what each tier enforces here, and how to fix what is missing
+    /// Check this host: what each tier enforces, and how to fix what is missing
     Doctor(DoctorArguments),
-    /// See Isle work, in under a minute
+    /// Run a one-minute demo on this host
     Try,
-    /// Show settings and where each value comes from
+    /// Show settings and the origin of each value
     Config(ConfigArguments),
-    /// Print completions for a shell
+    /// Print shell completions
     Completions(CompletionsArguments),
 }

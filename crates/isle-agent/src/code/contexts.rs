@@ -1,4 +1,5 @@
-//! Interpreters that stay: finding or making one for a call, and what can be done to it between calls.
+//! Contexts: interpreters that keep their state between calls. Finding or starting one for a call, and
+//! interrupting, restarting or removing it.
 
 use std::cell::{Cell as Flag, RefCell};
 use std::rc::Rc;
@@ -10,18 +11,17 @@ use isle_wire::{
 };
 use tokio::time::Instant as Deadline;
 
-use super::control::{Taken, call};
-use super::fork::killed;
-use super::process::{Mode, start};
-use super::whole::Interpreter;
-use super::{carry, fail, unwanted};
-use crate::run::{expired, finish};
-use crate::runs::Run;
+use super::channel::{TakeOver, encode_call};
+use super::fork_server::killed;
+use super::interpreter::Interpreter;
+use super::start::{Mode, start};
+use super::{execute, fail, killed_by_request};
+use crate::processes::{self, InterpreterSlot};
+use crate::run::{KillReason, Run, expired, finish};
 use crate::serve::Shared;
-use crate::tree::{self, Lodging};
 
-/// Contexts a sandbox may have.
-const MOST_CONTEXTS: usize = 32;
+/// Maximum number of contexts of a sandbox.
+const MAX_CONTEXTS: usize = 32;
 
 /// One context.
 pub(super) struct Context {
@@ -29,19 +29,19 @@ pub(super) struct Context {
     language: CodeLanguage,
     user: GuestUser,
     interpreter: RefCell<Option<Rc<Interpreter>>>,
-    /// Calls come one after another, in the order they arrived.
+    /// Calls are executed one after another, in the order they arrived.
     turn: tokio::sync::Mutex<()>,
     calls: Flag<u64>,
     made: Instant,
 }
 
 impl Context {
-    fn living(&self) -> Option<Rc<Interpreter>> {
-        self.interpreter.borrow().clone().filter(|interpreter| !interpreter.is_gone())
+    fn running(&self) -> Option<Rc<Interpreter>> {
+        self.interpreter.borrow().clone().filter(|interpreter| !interpreter.has_exited())
     }
 }
 
-/// The context of a call; made when there is none.
+/// The context of a call; created when it does not exist.
 fn context_of(agent: &Shared, request: &CodeRequest, name: &str) -> Result<Rc<Context>, Failure> {
     let mut contexts = agent.code.contexts.borrow_mut();
     if let Some(context) = contexts.get(name) {
@@ -51,8 +51,8 @@ fn context_of(agent: &Shared, request: &CodeRequest, name: &str) -> Result<Rc<Co
         }
         return Ok(context.clone());
     }
-    if contexts.len() >= MOST_CONTEXTS {
-        let doing = format!("make more than {MOST_CONTEXTS} contexts");
+    if contexts.len() >= MAX_CONTEXTS {
+        let doing = format!("make more than {MAX_CONTEXTS} contexts");
         return Err(Failure { kind: FailureKind::TooManyContexts, errno: libc::EAGAIN, doing });
     }
     let context = Rc::new(Context {
@@ -77,22 +77,22 @@ pub(super) async fn in_context(
 ) {
     let context = match context_of(agent, request, name) {
         Ok(context) => context,
-        Err(failure) => return fail(run, failure),
+        Err(failure) => return fail(agent, run, failure),
     };
     let turn = tokio::select! {
         biased;
-        () = unwanted(run) => None,
+        () = killed_by_request(run) => None,
         turn = context.turn.lock() => Some(turn),
         () = expired(deadline) => {
-            run.state.borrow_mut().killed = Some(true);
+            run.state.borrow_mut().killed = Some(KillReason::TimedOut);
             None
         }
     };
     let Some(_turn) = turn else {
         run.state.borrow_mut().exit = Some(killed());
-        return finish(run, 0);
+        return finish(agent, run, 0);
     };
-    let (interpreter, fate) = match context.living() {
+    let (interpreter, fate) = match context.running() {
         Some(interpreter) => (interpreter, ContextFate::Kept),
         None => {
             let exec = ExecRequest { stdin: StdinMode::Null, ..request.exec.clone() };
@@ -106,30 +106,30 @@ pub(super) async fn in_context(
                     if context.calls.get() == 0 {
                         agent.code.contexts.borrow_mut().remove(name);
                     }
-                    return fail(run, failure);
+                    return fail(agent, run, failure);
                 }
             }
         }
     };
     context.calls.set(context.calls.get() + 1);
     run.state.borrow_mut().context = Some(fate);
-    run.tree.lodge(Lodging::Context(interpreter.process.clone()));
+    run.processes.set_interpreter_slot(InterpreterSlot::Context(interpreter.process.clone()));
     interpreter.begin(run);
-    let taken = if fate == ContextFate::New { Taken::Nothing } else { Taken::Given };
-    carry(agent, run, &interpreter, &call(request, taken), deadline).await;
+    let take_over = if fate == ContextFate::New { TakeOver::Nothing } else { TakeOver::Given };
+    execute(agent, run, &interpreter, &encode_call(&agent.mode.paths, request, take_over), deadline).await;
 }
 
-/// The contexts there are.
+/// All contexts.
 pub(crate) fn list(agent: &Shared) -> ContextList {
     let contexts = agent.code.contexts.borrow();
     let entry = |context: &Rc<Context>| {
-        let living = context.living();
+        let running = context.running();
         ContextEntry {
             name: context.name.clone(),
             language: context.language,
             user: context.user,
-            run: living.as_ref().and_then(|interpreter| interpreter.call()).map(|run| run.id.clone()),
-            alive: living.is_some(),
+            run: running.as_ref().and_then(|interpreter| interpreter.call()).map(|run| run.id.clone()),
+            alive: running.is_some(),
             calls: context.calls.get(),
             age_ms: u64::try_from(context.made.elapsed().as_millis()).unwrap_or(u64::MAX),
         }
@@ -137,18 +137,18 @@ pub(crate) fn list(agent: &Shared) -> ContextList {
     ContextList { contexts: contexts.values().map(entry).collect() }
 }
 
-/// Does something to a context.
+/// Interrupts, restarts or removes a context.
 pub(crate) async fn act(agent: &Shared, request: &ContextRequest) -> Reply {
     let context = agent.code.contexts.borrow().get(&request.name).cloned();
     let Some(context) = context else {
         let doing = format!("find context {}", request.name);
         return Reply::Failed(Failure { kind: FailureKind::NoSuchRun, errno: libc::ESRCH, doing });
     };
-    let living = context.living();
+    let running = context.running();
     match request.action {
         ContextAction::Interrupt => {
-            if let Some(interpreter) = living.filter(|interpreter| interpreter.call().is_some()) {
-                tree::signal_group(&interpreter.process, None, libc::SIGINT);
+            if let Some(interpreter) = running.filter(|interpreter| interpreter.call().is_some()) {
+                processes::signal_group(&interpreter.process, None, libc::SIGINT);
             }
         }
         ContextAction::Restart | ContextAction::Remove => {
@@ -156,8 +156,8 @@ pub(crate) async fn act(agent: &Shared, request: &ContextRequest) -> Reply {
                 agent.code.contexts.borrow_mut().remove(&request.name);
             }
             context.interpreter.replace(None);
-            if let Some(interpreter) = living {
-                tree::end(agent, &interpreter.process).await;
+            if let Some(interpreter) = running {
+                processes::kill_all(agent, &interpreter.process).await;
             }
         }
     }

@@ -1,28 +1,29 @@
-//! Replacing text in a file: all replacements or none, swapped in at once.
+//! Replacing text in a file: all replacements or none, with one rename.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
 use isle_wire::{EditRefused, EditRequest, Edited, FailureKind, FileKind, Reply};
 use memchr::memmem;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode as FileMode, OFlags};
 
 use super::write::swap_in;
-use super::{As, Resolved, facts, failure, shown};
+use super::{As, Resolved, facts, failure, leased, shown};
+use crate::mode::Mode;
 
-/// How many places are named of a text that stands in too many.
-const NAMED: usize = 10;
+/// How many lines are reported for a text that occurs more than once.
+const MAX_LINES: usize = 10;
 
-pub(crate) fn edit(request: &EditRequest) -> Reply {
-    let _as = As::user(request.at.user);
+pub(crate) fn edit(mode: &Mode, request: &EditRequest) -> Reply {
+    let _as = As::user(mode, request.at.user);
     let doing = || format!("edit {}", shown(&request.at.path));
     let work = || -> io::Result<Reply> {
-        let at = Resolved::new(&request.at)?;
+        let at = Resolved::new(mode, &request.at)?;
         let (directory, name) = at.parent()?;
-        // For writing too: whoever may not write a file may not replace it either.
+        // Opened for writing too: a user without write permission must not replace the file.
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&directory, name, flags, Mode::empty())?;
-        let stat = facts(&rustix::fs::fstat(&file)?);
+        let file = rustix::fs::openat(&directory, name, flags, FileMode::empty()).map_err(leased)?;
+        let stat = facts(mode, &rustix::fs::fstat(&file)?);
         match stat.kind {
             FileKind::File => {}
             FileKind::Directory => return Err(io::Error::from_raw_os_error(libc::EISDIR)),
@@ -42,7 +43,7 @@ pub(crate) fn edit(request: &EditRequest) -> Reply {
             let places: Vec<usize> = memmem::find_iter(&text, &edit.old[..]).collect();
             if places.is_empty() || (places.len() > 1 && !edit.all) {
                 let line = |&place: &usize| 1 + memchr::memchr_iter(b'\n', &text[..place]).count() as u64;
-                let lines = places.iter().take(NAMED).map(line).collect();
+                let lines = places.iter().take(MAX_LINES).map(line).collect();
                 let found = places.len() as u64;
                 return Ok(Reply::EditRefused(EditRefused { index: index as u64, found, lines }));
             }

@@ -1,23 +1,24 @@
-//! Listing a directory, some levels deep. Links are shown, never followed.
+//! Listing a directory, some levels deep. Links are listed, never followed.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
 use isle_wire::{Entry, FileKind, ListRequest, Listing, Reply};
-use rustix::fs::{AtFlags, Dir, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, Mode as FileMode, OFlags};
 
 use super::{As, Resolved, facts, failure, shown};
+use crate::mode::Mode;
 
-/// Deeper trees exist only to hurt.
-const DEEPEST: u32 = 64;
+/// Maximum depth.
+const MAX_DEPTH: u32 = 64;
 
-pub(crate) fn list(request: &ListRequest) -> Reply {
-    let _as = As::user(request.at.user);
+pub(crate) fn list(mode: &Mode, request: &ListRequest) -> Reply {
+    let _as = As::user(mode, request.at.user);
     let mut listing = Listing { entries: Vec::new(), truncated: false };
     let limit = usize::try_from(request.limit).unwrap_or(usize::MAX);
-    let walked = Resolved::new(&request.at)
+    let walked = Resolved::new(mode, &request.at)
         .and_then(|at| at.open(OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK))
-        .and_then(|directory| walk(directory, b"", request.depth.min(DEEPEST), limit, &mut listing));
+        .and_then(|directory| walk(mode, directory, b"", request.depth.min(MAX_DEPTH), limit, &mut listing));
     match walked {
         Ok(()) => {
             listing.entries.sort_by(|one, other| one.path.cmp(&other.path));
@@ -28,6 +29,7 @@ pub(crate) fn list(request: &ListRequest) -> Reply {
 }
 
 fn walk(
+    mode: &Mode,
     directory: OwnedFd,
     prefix: &[u8],
     depth: u32,
@@ -45,9 +47,9 @@ fn walk(
             listing.truncated = true;
             return Ok(());
         }
-        // Gone meanwhile: not part of the answer.
+        // Removed meanwhile.
         let Ok(stat) = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-        let stat = facts(&stat);
+        let stat = facts(mode, &stat);
         let target = (stat.kind == FileKind::Symlink)
             .then(|| rustix::fs::readlinkat(&directory, name, Vec::new()).ok())
             .flatten()
@@ -61,9 +63,9 @@ fn walk(
     for (name, path) in below {
         let flags =
             OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        // Not readable, or swapped for something else meanwhile: listed, not entered.
-        if let Ok(inner) = rustix::fs::openat(&directory, name, flags, Mode::empty()) {
-            walk(inner, &path, depth - 1, limit, listing)?;
+        // Not readable, or replaced meanwhile: listed, not entered.
+        if let Ok(inner) = rustix::fs::openat(&directory, name, flags, FileMode::empty()) {
+            walk(mode, inner, &path, depth - 1, limit, listing)?;
         }
     }
     Ok(())

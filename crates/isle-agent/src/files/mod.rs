@@ -1,16 +1,16 @@
-//! Files of the sandbox, for the host. Every path goes through one resolver (`openat2`): magic
-//! links are never followed, and a path that must stay below a directory cannot leave it. The
-//! rights that count are those of the guest user the host names, by the kernel's own check.
+//! File operations for the host. Every path goes through one resolver (`openat2`): magic links are never
+//! followed, and a path that must stay below a directory cannot leave it. Permissions are those of the guest
+//! user in the request, checked by the kernel.
 
 pub(crate) mod edit;
 pub(crate) mod find;
 pub(crate) mod list;
 pub(crate) mod read;
-pub(crate) mod relocate;
 pub(crate) mod remove;
+pub(crate) mod rename;
 pub(crate) mod search;
+mod time_slice;
 pub(crate) mod trees;
-mod turn;
 pub(crate) mod watch;
 pub(crate) mod write;
 
@@ -18,20 +18,20 @@ use std::borrow::Cow;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use isle_linux::setup::SANDBOX_ID;
+use isle_setup::SANDBOX_ID;
 use isle_wire::{Failure, FailureKind, FileKind, GuestUser, PathRequest, Reply, Stat};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, Mode as FileMode, OFlags, ResolveFlags};
 
-use crate::place;
+use crate::mode::{GuestUsers, Mode};
 
-/// Sees to it that the kernel checks files with the rights of a guest user until dropped. Never
-/// held across an await: the agent is one thread.
+/// Makes the kernel check file permissions as a guest user until dropped. Never held across an await: the
+/// agent has one thread.
 pub(crate) struct As(GuestUser);
 
 impl As {
-    pub(crate) fn user(user: GuestUser) -> Self {
-        // Among the host's processes the agent is the sandbox user already.
-        let user = if place::private().is_some() { GuestUser::Root } else { user };
+    pub(crate) fn user(mode: &Mode, user: GuestUser) -> Self {
+        // Without separate users the agent is the sandbox user already.
+        let user = if mode.users == GuestUsers::Switched { user } else { GuestUser::Root };
         if user == GuestUser::Sandbox {
             set_file_identity(SANDBOX_ID);
         }
@@ -48,8 +48,8 @@ impl Drop for As {
 }
 
 fn set_file_identity(id: u32) {
-    // SAFETY: plain numbers; both are ids of this user namespace. Going back to 0 must undo going to
-    // the other in the reverse order.
+    // SAFETY: plain numbers; both are IDs of this user namespace. Switching back must happen in reverse
+    // order.
     unsafe {
         if id == 0 {
             libc::setfsuid(0);
@@ -61,7 +61,7 @@ fn set_file_identity(id: u32) {
     }
 }
 
-/// Turns an error into what the host is told.
+/// Classifies an error for the host.
 pub(crate) fn failure(error: &io::Error, doing: impl Into<String>) -> Failure {
     let errno = error.raw_os_error().unwrap_or(0);
     let kind = match errno {
@@ -71,7 +71,7 @@ pub(crate) fn failure(error: &io::Error, doing: impl Into<String>) -> Failure {
         libc::ENOTDIR => FailureKind::NotDirectory,
         libc::EXDEV | libc::ELOOP => FailureKind::Escapes,
         libc::ENOSPC | libc::EDQUOT | libc::EFBIG => FailureKind::NoSpace,
-        // What file systems say of their own damage are the second and the third.
+        // The second and the third are how file systems report their own corruption.
         libc::EIO | libc::EUCLEAN | libc::EBADMSG => FailureKind::DiskBroken,
         libc::ENXIO => FailureKind::NotRegular,
         libc::EAGAIN => FailureKind::NoProcesses,
@@ -83,11 +83,19 @@ pub(crate) fn failure(error: &io::Error, doing: impl Into<String>) -> Failure {
     Failure { kind, errno, doing: doing.into() }
 }
 
+/// EAGAIN from opening a file without blocking means that another process has a lease on it.
+pub(crate) fn leased(error: rustix::io::Errno) -> io::Error {
+    match error {
+        rustix::io::Errno::AGAIN => io::Error::from_raw_os_error(libc::ETXTBSY),
+        error => error.into(),
+    }
+}
+
 pub(crate) fn shown(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }
 
-/// How often a path is resolved again that was disturbed.
+/// How often resolving a path is retried after a concurrent rename.
 const RETRIES: u32 = 128;
 
 /// A directory to resolve from, and the path below it.
@@ -95,28 +103,32 @@ pub(crate) struct Resolved<'a> {
     pub(crate) base: OwnedFd,
     pub(crate) path: Cow<'a, [u8]>,
     pub(crate) flags: ResolveFlags,
+    /// Whether files of `/proc` are rejected: where it is the host's.
+    rejects_proc: bool,
 }
 
 impl<'a> Resolved<'a> {
     /// Opens the base of a request. The caller holds [`As`].
-    pub(crate) fn new(request: &'a PathRequest) -> io::Result<Self> {
+    pub(crate) fn new(mode: &Mode, request: &'a PathRequest) -> io::Result<Self> {
         let open = |path: &[u8]| {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            rustix::fs::open(path, flags, Mode::empty())
+            rustix::fs::open(path, flags, FileMode::empty())
         };
+        let rejects_proc = !mode.paths.is_own_root();
         match &request.beneath {
             Some(beneath) => Ok(Self {
-                base: open(&place::real(beneath))?,
+                base: open(&mode.paths.resolve(beneath))?,
                 path: Cow::Borrowed(&request.path),
                 flags: ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
+                rejects_proc,
             }),
             None => {
-                let path = match place::real(&request.path) {
+                let path = match mode.paths.resolve(&request.path) {
                     Cow::Borrowed(path) => Cow::Borrowed(below_root(path)),
                     Cow::Owned(path) => Cow::Owned(below_root(&path).to_vec()),
                 };
                 let flags = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-                Ok(Self { base: open(b"/")?, path, flags })
+                Ok(Self { base: open(b"/")?, path, flags, rejects_proc })
             }
         }
     }
@@ -127,8 +139,8 @@ impl<'a> Resolved<'a> {
 
     pub(crate) fn open_path(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
         let open =
-            || rustix::fs::openat2(&self.base, path, flags | OFlags::CLOEXEC, Mode::empty(), self.flags);
-        // When something anywhere is renamed meanwhile, the kernel cannot tell where `..` leads, and says so.
+            || rustix::fs::openat2(&self.base, path, flags | OFlags::CLOEXEC, FileMode::empty(), self.flags);
+        // After a concurrent rename anywhere the kernel cannot tell where `..` leads, and fails with EAGAIN.
         let mut opened = open();
         for _ in 0..RETRIES {
             if opened.as_ref().err() != Some(&rustix::io::Errno::AGAIN) {
@@ -136,9 +148,9 @@ impl<'a> Resolved<'a> {
             }
             opened = open();
         }
-        let file = opened?;
-        // Among the host's processes the agent may read about them, but not for a link of the guest's.
-        if place::private().is_some() && rustix::fs::fstatfs(&file)?.f_type == rustix::fs::PROC_SUPER_MAGIC {
+        let file = opened.map_err(leased)?;
+        // The agent may read the host's `/proc`, but not because a link of the guest leads there.
+        if self.rejects_proc && rustix::fs::fstatfs(&file)?.f_type == rustix::fs::PROC_SUPER_MAGIC {
             return Err(io::Error::from_raw_os_error(libc::EXDEV));
         }
         Ok(file)
@@ -158,7 +170,7 @@ impl<'a> Resolved<'a> {
         Ok((self.open_path(directory, OFlags::PATH | OFlags::DIRECTORY)?, name))
     }
 
-    /// Makes the missing directories above the last component; returns those it made, outermost first.
+    /// Creates missing parent directories of the last component; adds those it created, outermost first.
     pub(crate) fn make_parents(&self, made: &mut Vec<Vec<u8>>) -> io::Result<()> {
         let trimmed = trim(&self.path);
         let Some(end) = trimmed.iter().rposition(|&byte| byte == b'/') else { return Ok(()) };
@@ -184,7 +196,7 @@ impl<'a> Resolved<'a> {
             };
             let above = self
                 .open_path(if above.is_empty() { b"." } else { above }, OFlags::PATH | OFlags::DIRECTORY)?;
-            match rustix::fs::mkdirat(&above, name, Mode::from_raw_mode(0o755)) {
+            match rustix::fs::mkdirat(&above, name, FileMode::from_raw_mode(0o755)) {
                 Ok(()) => made.push(prefix.to_vec()),
                 Err(rustix::io::Errno::EXIST) => {}
                 Err(error) => return Err(error.into()),
@@ -206,45 +218,51 @@ fn trim(path: &[u8]) -> &[u8] {
     &path[..end]
 }
 
-/// Makes a working directory and what is missing above it.
-pub(crate) fn make_directory(path: &[u8], user: GuestUser) -> Result<(), Failure> {
-    // The usual case first, without a copy of anything.
-    if rustix::fs::access(&*place::real(path), rustix::fs::Access::EXISTS).is_ok() {
+/// Creates a working directory with its missing parents.
+pub(crate) fn make_directory(mode: &Mode, path: &[u8], user: GuestUser) -> Result<(), Failure> {
+    // The usual case first, without allocations.
+    if rustix::fs::access(&*mode.paths.resolve(path), rustix::fs::Access::EXISTS).is_ok() {
         return Ok(());
     }
     let request = PathRequest { path: path.to_vec().into(), beneath: None, user };
-    let _as = As::user(user);
-    let make = || Resolved::new(&request).and_then(|at| at.make_directories(trim(&at.path), &mut Vec::new()));
+    let _as = As::user(mode, user);
+    let make =
+        || Resolved::new(mode, &request).and_then(|at| at.make_directories(trim(&at.path), &mut Vec::new()));
     make().map_err(|error| failure(&error, format!("make {}", shown(path))))
 }
 
-/// Facts about one file; a link is followed as far as the rules allow.
-pub(crate) fn stat(request: &PathRequest) -> Reply {
-    let _as = As::user(request.user);
+/// Metadata of one file; links are followed as far as the resolver allows.
+pub(crate) fn stat(mode: &Mode, request: &PathRequest) -> Reply {
+    let _as = As::user(mode, request.user);
     let look = || -> io::Result<Stat> {
-        let file = Resolved::new(request)?.open(OFlags::PATH)?;
-        Ok(facts(&rustix::fs::statat(&file, "", AtFlags::EMPTY_PATH)?))
+        let file = Resolved::new(mode, request)?.open(OFlags::PATH)?;
+        Ok(facts(mode, &rustix::fs::statat(&file, "", AtFlags::EMPTY_PATH)?))
     };
     match look() {
         Ok(stat) => Reply::Stat(stat),
-        Err(error) => Reply::Failed(failure(&error, format!("look at {}", shown(&request.path)))),
+        Err(error) => Reply::Failed(failure(&error, format!("stat {}", shown(&request.path)))),
     }
 }
 
-pub(crate) fn facts(stat: &rustix::fs::Stat) -> Stat {
-    let kind = match FileType::from_raw_mode(stat.st_mode) {
+/// What a directory entry is.
+pub(crate) fn kind_of(stat: &rustix::fs::Stat) -> FileKind {
+    match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => FileKind::File,
         FileType::Directory => FileKind::Directory,
         FileType::Symlink => FileKind::Symlink,
         _ => FileKind::Other,
-    };
-    // The sandbox user is the same one inside, whichever id of the host it has.
-    let inside = |id: u32| match place::private() {
-        Some(private) if id == private.user() => SANDBOX_ID,
-        Some(_) | None => id,
+    }
+}
+
+/// Metadata for the host.
+pub(crate) fn facts(mode: &Mode, stat: &rustix::fs::Stat) -> Stat {
+    // The sandbox user has the same ID inside, whatever its UID on the host is.
+    let inside = |id: u32| match mode.users {
+        GuestUsers::AgentOnly(user) if id == user => SANDBOX_ID,
+        GuestUsers::AgentOnly(_) | GuestUsers::Switched => id,
     };
     Stat {
-        kind,
+        kind: kind_of(stat),
         size: u64::try_from(stat.st_size).unwrap_or(0),
         mode: stat.st_mode & 0o7777,
         modified: stat.st_mtime,

@@ -7,16 +7,17 @@ use isle_wire::{FileKind, Frame, FrameError, ReadRequest, Reply, Stat, Stream, w
 use rustix::fs::{AtFlags, OFlags};
 
 use super::{As, Resolved, facts, failure, shown};
+use crate::mode::Mode;
 
 const CHUNK: usize = 256 * 1024;
-/// Files the kernel makes up as they are read have no size; none that is meant to be read is larger.
-const MOST_WITHOUT_SIZE: u64 = 16 << 20;
+/// Limit for files of size 0 whose content the kernel generates, such as those of `/proc`.
+const MAX_WITHOUT_SIZE: u64 = 16 << 20;
 
-/// Opens and reads first, so that an error comes before any data.
-pub(crate) async fn read(stream: &mut Stream, request: &ReadRequest) -> Result<(), FrameError> {
-    let begun = open(request).and_then(|(file, stat)| {
-        // What a program appends while it is read does not belong to the answer, which would never end.
-        let there = if stat.size > 0 { stat.size.saturating_sub(request.offset) } else { MOST_WITHOUT_SIZE };
+/// Opens and reads the first chunk before replying, so that an error comes before any data.
+pub(crate) async fn read(stream: &mut Stream, mode: &Mode, request: &ReadRequest) -> Result<(), FrameError> {
+    let begun = open(mode, request).and_then(|(file, stat)| {
+        // What is appended meanwhile is not read: that might never end.
+        let there = if stat.size > 0 { stat.size.saturating_sub(request.offset) } else { MAX_WITHOUT_SIZE };
         let left = request.limit.unwrap_or(u64::MAX).min(there);
         let first = chunk(&file, request.offset, left)?;
         Ok((file, stat, left, first))
@@ -34,7 +35,7 @@ pub(crate) async fn read(stream: &mut Stream, request: &ReadRequest) -> Result<(
         offset += piece.len() as u64;
         left -= piece.len() as u64;
         write_frame(stream, &Frame::Data(piece.into())).await?;
-        // The host was promised contents; without the end frame it knows they are not complete.
+        // Without the end frame the host knows that the content is incomplete.
         piece = chunk(&file, offset, left).map_err(|_| FrameError::Ended)?;
     }
     write_frame(stream, &Frame::End).await
@@ -48,11 +49,11 @@ fn chunk(file: &OwnedFd, offset: u64, left: u64) -> io::Result<Vec<u8>> {
     Ok(buffer)
 }
 
-fn open(request: &ReadRequest) -> io::Result<(OwnedFd, Stat)> {
-    let _as = As::user(request.at.user);
-    // Not blocking: a pipe without a writer must not hold the agent.
-    let file = Resolved::new(&request.at)?.open(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
-    let stat = facts(&rustix::fs::statat(&file, "", AtFlags::EMPTY_PATH)?);
+fn open(mode: &Mode, request: &ReadRequest) -> io::Result<(OwnedFd, Stat)> {
+    let _as = As::user(mode, request.at.user);
+    // Non-blocking: a pipe without a writer must not block the agent.
+    let file = Resolved::new(mode, &request.at)?.open(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+    let stat = facts(mode, &rustix::fs::statat(&file, "", AtFlags::EMPTY_PATH)?);
     match stat.kind {
         FileKind::File => Ok((file, stat)),
         FileKind::Directory => Err(io::Error::from_raw_os_error(libc::EISDIR)),

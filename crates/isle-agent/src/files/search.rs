@@ -1,59 +1,60 @@
-//! Searching the text of files, line by line, in linear time and short slices. Files that hold a NUL
-//! byte near their start are no text; `.git` is not looked into unless it is what was asked for.
+//! Searching the text of files, line by line, in linear time and short slices. Files with a NUL byte near
+//! their start are binary and skipped; `.git` is skipped unless it is where the search starts.
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use isle_trees::{Glob, Kind, Walker, expression, open_regular};
+use isle_trees::{Glob, Kind, Walker, compile_regex, open_regular};
 use isle_wire::{Cut, FileKind, Match, Matches, Reply, SearchRequest};
 use regex::bytes::Regex;
 use rustix::fs::OFlags;
 
-use super::turn::Turn;
-use super::{As, Resolved, facts, failure, shown};
+use super::time_slice::TimeSlice;
+use super::{As, Resolved, failure, kind_of, shown};
+use crate::mode::Mode;
 
-/// Read at once.
+/// How much is read at a time.
 const PIECE: usize = 128 * 1024;
-/// Where a file shows whether it is text.
+/// The part of a file that is checked for NUL bytes.
 const HEAD: usize = 8 * 1024;
-/// What is shown of a line.
+/// Maximum length of a line in the result.
 const LONGEST_LINE: usize = 500;
 /// Longer lines are searched in parts.
 const LONGEST_PART: usize = 1 << 20;
 
-pub(crate) async fn search(request: &SearchRequest) -> Reply {
+pub(crate) async fn search(mode: &Mode, request: &SearchRequest) -> Reply {
     let started = {
-        let _as = As::user(request.at.user);
-        Search::begin(request)
+        let _as = As::user(mode, request.at.user);
+        Search::begin(mode, request)
     };
     let mut search = match started {
         Ok(search) => search,
         Err(error) => return Reply::Failed(failure(&error, format!("search {}", shown(&request.at.path)))),
     };
     let deadline = Instant::now() + Duration::from_millis(request.time_ms);
-    let mut turn = Turn::begin();
+    let mut slice = TimeSlice::begin();
     loop {
-        let goes_on = {
-            let _as = As::user(request.at.user);
+        let has_more = {
+            let _as = As::user(mode, request.at.user);
             loop {
                 if !search.step() {
                     break false;
                 }
-                if turn.is_over() {
+                if slice.is_over() {
                     break true;
                 }
             }
         };
-        if !goes_on {
+        if !has_more {
             break;
         }
         if Instant::now() > deadline {
             search.result.cut.get_or_insert(Cut::Time);
             break;
         }
-        turn.pass().await;
+        slice.end().await;
     }
     Reply::Matches(search.result)
 }
@@ -69,7 +70,7 @@ struct Search {
     result: Matches,
 }
 
-/// One file on its way through.
+/// One file that is being searched.
 struct Scan {
     path: Vec<u8>,
     file: OwnedFd,
@@ -78,15 +79,15 @@ struct Scan {
     rest: Vec<u8>,
     line: u64,
     before: VecDeque<Vec<u8>>,
-    /// Matches that still wait for lines after them: where they are, and how many lines are missing.
+    /// Matches that still need context lines after them: their index, and how many lines are missing.
     waiting: Vec<(usize, usize)>,
 }
 
 impl Search {
-    fn begin(request: &SearchRequest) -> io::Result<Self> {
+    fn begin(mode: &Mode, request: &SearchRequest) -> io::Result<Self> {
         let invalid = |_| io::Error::from_raw_os_error(libc::EINVAL);
         let mut search = Self {
-            expression: expression(&request.pattern)
+            expression: compile_regex(&request.pattern)
                 .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?,
             glob: request.glob.as_deref().map(Glob::new).transpose().map_err(invalid)?,
             context: usize::try_from(request.context).unwrap_or(0),
@@ -96,10 +97,10 @@ impl Search {
             open: None,
             result: Matches { matches: Vec::new(), files: 0, skipped: 0, cut: None },
         };
-        let at = Resolved::new(&request.at)?;
+        let at = Resolved::new(mode, &request.at)?;
         let top = at.open(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
         let stat = rustix::fs::fstat(&top)?;
-        match facts(&stat).kind {
+        match kind_of(&stat) {
             FileKind::Directory => search.walker = Some(Walker::new(top)?),
             FileKind::File => search.open_file(Vec::new(), top, u64::try_from(stat.st_size).unwrap_or(0)),
             FileKind::Symlink | FileKind::Other => return Err(io::Error::from_raw_os_error(libc::ENXIO)),
@@ -107,7 +108,7 @@ impl Search {
         Ok(search)
     }
 
-    /// A little of the work; whether there is more.
+    /// Does a small part of the work; returns whether there is more.
     fn step(&mut self) -> bool {
         if self.result.cut.is_some() {
             return false;
@@ -159,7 +160,7 @@ impl Search {
 
     fn scan(&mut self, mut scan: Scan) {
         let start = scan.rest.len();
-        // As far as the file went when it was opened: one that grows would never end.
+        // Up to the size when it was opened: a growing file would never end.
         let wanted = usize::try_from(scan.end.saturating_sub(scan.at)).unwrap_or(PIECE).min(PIECE);
         let mut text = std::mem::take(&mut scan.rest);
         text.resize(start + wanted, 0);
@@ -183,7 +184,7 @@ impl Search {
         }
     }
 
-    /// One line; whether the search is over.
+    /// Handles one line; returns whether the search is over.
     fn line(&mut self, scan: &mut Scan, line: &[u8]) -> bool {
         scan.line += 1;
         scan.waiting.retain_mut(|(at, missing)| {

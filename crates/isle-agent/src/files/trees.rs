@@ -1,4 +1,4 @@
-//! Whole trees to and from the host: packed, unpacked, described, pruned.
+//! Whole trees: packing, unpacking, listing with hashes, and removing many files.
 
 use std::io;
 
@@ -13,27 +13,28 @@ use isle_wire::{
 use rustix::fs::{AtFlags, OFlags};
 use std::os::fd::{AsFd, OwnedFd};
 
-use super::relocate::unmake;
-use super::turn::Turn;
+use super::rename::unmake;
+use super::time_slice::TimeSlice;
 use super::{As, Resolved, facts, failure, shown, trim};
+use crate::mode::Mode;
 
-/// Bytes of paths the host may name in one request.
-const MOST_NAMED: usize = 64 << 20;
-/// Entries of a manifest in one message.
-const TOGETHER: usize = 200;
+/// Maximum size of the list of paths in one request.
+const MAX_PATH_LIST: usize = 64 << 20;
+/// Maximum number of manifest entries in one message.
+const MAX_BATCH: usize = 200;
 
-fn top(at: &PathRequest) -> io::Result<OwnedFd> {
-    Resolved::new(at)?.open(OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK)
+fn top(mode: &Mode, at: &PathRequest) -> io::Result<OwnedFd> {
+    Resolved::new(mode, at)?.open(OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK)
 }
 
-pub(crate) async fn pack(stream: &mut Stream, request: &PackRequest) -> Result<(), FrameError> {
+pub(crate) async fn pack(stream: &mut Stream, mode: &Mode, request: &PackRequest) -> Result<(), FrameError> {
     let only = if request.listed { Some(names(stream).await?) } else { None };
     let user = request.at.user;
     let started = {
-        let _as = As::user(user);
-        top(&request.at).and_then(|top| {
-            let stat = facts(&rustix::fs::statat(&top, "", AtFlags::EMPTY_PATH)?);
-            Ok((Packer::new(top, PackOptions { hollow: request.hollow, only })?, stat))
+        let _as = As::user(mode, user);
+        top(mode, &request.at).and_then(|top| {
+            let stat = facts(mode, &rustix::fs::statat(&top, "", AtFlags::EMPTY_PATH)?);
+            Ok((Packer::new(top, PackOptions { sparse_limit: request.hollow, only })?, stat))
         })
     };
     let (mut packer, stat) = match started {
@@ -46,24 +47,26 @@ pub(crate) async fn pack(stream: &mut Stream, request: &PackRequest) -> Result<(
     write_message(stream, &Reply::Stat(stat)).await?;
     loop {
         let piece = {
-            let _as = As::user(user);
-            packer.piece()
+            let _as = As::user(mode, user);
+            packer.step()
         };
         let Some(piece) = piece else { break };
-        write_frame(stream, &Frame::Data(piece.into())).await?;
-        // A reader that is always ready must not be the only one who gets a turn.
+        if !piece.is_empty() {
+            write_frame(stream, &Frame::Data(piece.into())).await?;
+        }
+        // A reader that is always ready must not starve other tasks.
         tokio::task::yield_now().await;
     }
     write_message(stream, &Reply::Carried(packer.carried().clone())).await?;
     write_frame(stream, &Frame::End).await
 }
 
-/// Paths the host names, up to an end frame.
+/// The list of paths that follows a request, up to an end frame.
 async fn names(stream: &mut Stream) -> Result<Vec<Vec<u8>>, FrameError> {
     let mut all = Vec::new();
     loop {
         match read_frame(stream).await?.ok_or(FrameError::Ended)? {
-            Frame::Data(bytes) if all.len() + bytes.len() <= MOST_NAMED => all.extend_from_slice(&bytes),
+            Frame::Data(bytes) if all.len() + bytes.len() <= MAX_PATH_LIST => all.extend_from_slice(&bytes),
             Frame::End => break,
             _ => return Err(FrameError::Unexpected("a list of paths")),
         }
@@ -71,8 +74,9 @@ async fn names(stream: &mut Stream) -> Result<Vec<Vec<u8>>, FrameError> {
     Ok(all.split(|&byte| byte == 0).filter(|path| !path.is_empty()).map(<[u8]>::to_vec).collect())
 }
 
-/// An unpacking that is undone, with the right rights, unless it is finished.
+/// Unpacking in progress. Undone on drop, with the permissions of the right user, unless it was finished.
 struct Arrival<'a> {
+    mode: &'a Mode,
     at: &'a PathRequest,
     unpacker: Option<Unpacker>,
     made: Vec<Vec<u8>>,
@@ -80,39 +84,43 @@ struct Arrival<'a> {
 
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
-        let _as = As::user(self.at.user);
+        let _as = As::user(self.mode, self.at.user);
         drop(self.unpacker.take());
-        unmake(self.at, std::mem::take(&mut self.made));
+        unmake(self.mode, self.at, std::mem::take(&mut self.made));
     }
 }
 
 impl<'a> Arrival<'a> {
-    fn begin(request: &'a UnpackRequest) -> io::Result<Self> {
-        let _as = As::user(request.at.user);
-        let mut arrival = Self { at: &request.at, unpacker: None, made: Vec::new() };
-        let at = Resolved::new(&request.at)?;
+    fn begin(mode: &'a Mode, request: &'a UnpackRequest) -> io::Result<Self> {
+        let _as = As::user(mode, request.at.user);
+        let mut arrival = Self { mode, at: &request.at, unpacker: None, made: Vec::new() };
+        let at = Resolved::new(mode, &request.at)?;
         at.make_directories(trim(&at.path), &mut arrival.made)?;
         let bounds = Bounds { entries: request.entries, bytes: request.bytes, modes: 0o777 };
-        arrival.unpacker = Some(Unpacker::new(top(&request.at)?, bounds)?);
+        arrival.unpacker = Some(Unpacker::new(top(mode, &request.at)?, bounds)?);
         Ok(arrival)
     }
 
     fn feed(&mut self, user: GuestUser, bytes: &[u8]) -> Result<(), UnpackError> {
-        let _as = As::user(user);
+        let _as = As::user(self.mode, user);
         self.unpacker.as_mut().map_or(Ok(()), |unpacker| unpacker.feed(bytes))
     }
 
     fn finish(&mut self, user: GuestUser) -> Result<Carried, UnpackError> {
-        let _as = As::user(user);
+        let _as = As::user(self.mode, user);
         let carried = self.unpacker.take().map_or(Ok(Carried::default()), Unpacker::finish)?;
         self.made.clear();
         Ok(carried)
     }
 }
 
-pub(crate) async fn unpack(stream: &mut Stream, request: &UnpackRequest) -> Result<(), FrameError> {
+pub(crate) async fn unpack(
+    stream: &mut Stream,
+    mode: &Mode,
+    request: &UnpackRequest,
+) -> Result<(), FrameError> {
     let user = request.at.user;
-    let (mut arrival, mut refused) = match Arrival::begin(request) {
+    let (mut arrival, mut refused) = match Arrival::begin(mode, request) {
         Ok(arrival) => (Some(arrival), None),
         Err(error) => {
             (None, Some(Reply::Failed(failure(&error, format!("write {}", shown(&request.at.path))))))
@@ -124,7 +132,7 @@ pub(crate) async fn unpack(stream: &mut Stream, request: &UnpackRequest) -> Resu
             Frame::Data(bytes) => {
                 let fed = arrival.as_mut().map_or(Ok(()), |arrival| arrival.feed(user, &bytes));
                 if let Err(error) = fed {
-                    // The rest is read and dropped, so that the answer finds a listener.
+                    // The rest is read and dropped, so that the host reads the reply.
                     arrival = None;
                     refused = Some(refusal(&error, request));
                 }
@@ -147,6 +155,10 @@ pub(crate) async fn unpack(stream: &mut Stream, request: &UnpackRequest) -> Resu
 
 fn refusal(error: &UnpackError, request: &UnpackRequest) -> Reply {
     match error {
+        // Only checked when the host unpacks.
+        UnpackError::GitDirectory => {
+            Reply::ArchiveRefused(ArchiveRefused { too_large: false, why: error.to_string() })
+        }
         UnpackError::Archive(why) => {
             let too_large = matches!(why, isle_trees::tar::TarError::TooLarge(..));
             Reply::ArchiveRefused(ArchiveRefused { why: why.to_string(), too_large })
@@ -162,11 +174,15 @@ fn refusal(error: &UnpackError, request: &UnpackRequest) -> Reply {
     }
 }
 
-pub(crate) async fn manifest(stream: &mut Stream, request: &ManifestRequest) -> Result<(), FrameError> {
+pub(crate) async fn manifest(
+    stream: &mut Stream,
+    mode: &Mode,
+    request: &ManifestRequest,
+) -> Result<(), FrameError> {
     let user = request.at.user;
     let started = {
-        let _as = As::user(user);
-        top(&request.at).and_then(|top| Manifest::new(top, 1 << 30))
+        let _as = As::user(mode, user);
+        top(mode, &request.at).and_then(|top| Manifest::new(top, 1 << 30))
     };
     let mut manifest = match started {
         Ok(manifest) => manifest,
@@ -176,33 +192,40 @@ pub(crate) async fn manifest(stream: &mut Stream, request: &ManifestRequest) -> 
         }
     };
     write_message(stream, &Reply::Done).await?;
-    let mut turn = Turn::begin();
+    let mut slice = TimeSlice::begin();
     let mut part = ManifestPart { entries: Vec::new(), truncated: false };
     let mut count = 0;
-    let mut goes_on = true;
-    while goes_on {
+    // A file with several hard links is read once for each.
+    let mut left = request.bytes.unwrap_or(u64::MAX);
+    let mut has_more = true;
+    while has_more {
         {
-            let _as = As::user(user);
-            while goes_on && part.entries.len() < TOGETHER && !turn.is_over() {
+            let _as = As::user(mode, user);
+            while has_more && part.entries.len() < MAX_BATCH && !slice.is_over() {
                 match manifest.step() {
                     ManifestStep::Entry(_) if count >= request.most => {
                         part.truncated = true;
-                        goes_on = false;
+                        has_more = false;
+                    }
+                    ManifestStep::Entry(entry) if entry.hash.is_some() && entry.size > left => {
+                        part.truncated = true;
+                        has_more = false;
                     }
                     ManifestStep::Entry(entry) => {
                         count += 1;
+                        left -= entry.hash.map_or(0, |_| entry.size);
                         part.entries.push(described(entry));
                     }
                     ManifestStep::More => {}
-                    ManifestStep::Done => goes_on = false,
+                    ManifestStep::Done => has_more = false,
                 }
             }
         }
-        if part.entries.len() >= TOGETHER || (!goes_on && (part.truncated || !part.entries.is_empty())) {
+        if part.entries.len() >= MAX_BATCH || (!has_more && (part.truncated || !part.entries.is_empty())) {
             write_message(stream, &part).await?;
             part.entries.clear();
         }
-        turn.pass().await;
+        slice.end().await;
     }
     write_frame(stream, &Frame::End).await
 }
@@ -218,13 +241,17 @@ fn described(entry: isle_trees::ManifestEntry) -> ManifestEntry {
     ManifestEntry { path: entry.path.into(), kind, mode: entry.mode, size: entry.size, hash }
 }
 
-/// Removes what the host names: files, links and directories that are empty by then.
-pub(crate) async fn prune(stream: &mut Stream, request: &PruneRequest) -> Result<(), FrameError> {
+/// Removes the listed files, links and empty directories.
+pub(crate) async fn prune(
+    stream: &mut Stream,
+    mode: &Mode,
+    request: &PruneRequest,
+) -> Result<(), FrameError> {
     let paths = names(stream).await?;
     let user = request.at.user;
     let opened = {
-        let _as = As::user(user);
-        top(&request.at)
+        let _as = As::user(mode, user);
+        top(mode, &request.at)
     };
     let top = match opened {
         Ok(top) => top,
@@ -234,10 +261,10 @@ pub(crate) async fn prune(stream: &mut Stream, request: &PruneRequest) -> Result
         }
     };
     let mut removed = 0;
-    let mut turn = Turn::begin();
+    let mut slice = TimeSlice::begin();
     for path in paths {
         {
-            let _as = As::user(user);
+            let _as = As::user(mode, user);
             match prune_one(top.as_fd(), &path) {
                 Ok(true) => removed += 1,
                 Ok(false) => {}
@@ -247,8 +274,8 @@ pub(crate) async fn prune(stream: &mut Stream, request: &PruneRequest) -> Result
                 }
             }
         }
-        if turn.is_over() {
-            turn.pass().await;
+        if slice.is_over() {
+            slice.end().await;
         }
     }
     write_message(stream, &Reply::Pruned(removed)).await

@@ -1,10 +1,10 @@
-//! Telling the host what happens to files, until it leaves or they are gone.
+//! Reporting changes of files to the host, until it closes the stream or the directory is removed.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use isle_trees::{Happened, TreeEvent, TreeWatcher, WatchedBatch};
+use isle_trees::{ChangeKind, TreeEvent, TreeWatcher, WatchedBatch};
 use isle_wire::{
     FailureKind, FileKind, FrameError, Reply, Stream, WatchBatch, WatchEvent, WatchKind, WatchRequest,
     write_message,
@@ -12,21 +12,26 @@ use isle_wire::{
 use rustix::fs::OFlags;
 use tokio::io::AsyncReadExt;
 
-use super::{As, Resolved, facts, failure, shown};
+use super::{As, Resolved, failure, kind_of, shown};
+use crate::mode::Mode;
 
-/// What happens within this time is told together.
-const GATHER: Duration = Duration::from_millis(20);
-/// How often it is looked whether the top is still there.
-const LOOK: Duration = Duration::from_secs(1);
-/// Events in one message: a frame has a limit.
-const TOGETHER: usize = 100;
+/// Changes within this time are reported together.
+const BATCH_DELAY: Duration = Duration::from_millis(20);
+/// How often it is checked whether the directory still exists.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum number of events in one message: a frame has a limit.
+const MAX_BATCH: usize = 100;
 
-pub(crate) async fn watch(stream: &mut Stream, request: &WatchRequest) -> Result<(), FrameError> {
+pub(crate) async fn watch(
+    stream: &mut Stream,
+    mode: &Mode,
+    request: &WatchRequest,
+) -> Result<(), FrameError> {
     let started = {
-        let _as = As::user(request.at.user);
-        // Readiness is asked of a second descriptor, so that the first stays ours alone.
-        begin(request).and_then(|watcher| {
-            let ready = crate::watched::watch(watcher.as_fd().try_clone_to_owned()?)?;
+        let _as = As::user(mode, request.at.user);
+        // A duplicate is registered, so that the watcher keeps its own descriptor.
+        begin(mode, request).and_then(|watcher| {
+            let ready = crate::async_fd::register(watcher.as_fd().try_clone_to_owned()?)?;
             Ok((watcher, ready))
         })
     };
@@ -48,20 +53,20 @@ pub(crate) async fn watch(stream: &mut Stream, request: &WatchRequest) -> Result
                 if let Ok(mut guard) = guard {
                     guard.clear_ready();
                 }
-                tokio::time::sleep(GATHER).await;
+                tokio::time::sleep(BATCH_DELAY).await;
             }
-            // The host says nothing more; what comes is its leaving.
+            // The host sends nothing more; a read returns when it closes the stream.
             _ = stream.read(&mut nothing) => return Ok(()),
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(CHECK_INTERVAL) => {}
         }
         let batch = {
-            let _as = As::user(request.at.user);
+            let _as = As::user(mode, request.at.user);
             watcher.read()
         };
         let WatchedBatch { events, overflow, ended } = batch.map_err(FrameError::Io)?;
-        let mut events: Vec<WatchEvent> = events.into_iter().map(told).collect();
+        let mut events: Vec<WatchEvent> = events.into_iter().map(to_wire).collect();
         while !events.is_empty() {
-            let rest = events.split_off(events.len().min(TOGETHER));
+            let rest = events.split_off(events.len().min(MAX_BATCH));
             write_message(stream, &WatchBatch { events, overflow: false }).await?;
             events = rest;
         }
@@ -74,13 +79,13 @@ pub(crate) async fn watch(stream: &mut Stream, request: &WatchRequest) -> Result
     }
 }
 
-fn begin(request: &WatchRequest) -> io::Result<TreeWatcher> {
-    let at = Resolved::new(&request.at)?;
+fn begin(mode: &Mode, request: &WatchRequest) -> io::Result<TreeWatcher> {
+    let at = Resolved::new(mode, &request.at)?;
     let top = at.open(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
-    if facts(&rustix::fs::fstat(&top)?).kind == FileKind::Directory {
+    if kind_of(&rustix::fs::fstat(&top)?) == FileKind::Directory {
         return TreeWatcher::new(top, request.recursive, None);
     }
-    // One file: its directory tells, also when the file is replaced.
+    // For one file its directory is watched, so that replacing the file is reported too.
     let (parent, name) = at.parent()?;
     let name = name.to_vec();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -88,12 +93,12 @@ fn begin(request: &WatchRequest) -> io::Result<TreeWatcher> {
     TreeWatcher::new(parent, false, Some(name))
 }
 
-fn told(event: TreeEvent) -> WatchEvent {
+fn to_wire(event: TreeEvent) -> WatchEvent {
     let kind = match event.what {
-        Happened::Created => WatchKind::Created,
-        Happened::Modified => WatchKind::Modified,
-        Happened::Removed => WatchKind::Removed,
-        Happened::Moved => WatchKind::Moved,
+        ChangeKind::Created => WatchKind::Created,
+        ChangeKind::Modified => WatchKind::Modified,
+        ChangeKind::Removed => WatchKind::Removed,
+        ChangeKind::Moved => WatchKind::Moved,
     };
     let TreeEvent { path, from, directory, .. } = event;
     WatchEvent { kind, path: path.into(), from: from.map(Into::into), directory }

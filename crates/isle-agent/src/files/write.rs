@@ -1,6 +1,6 @@
-//! Writing files from the host, all or none. Each file is written under a name of its own beside
-//! its place; only when all have arrived are they swapped in. A failure on the way swaps back and
-//! removes everything that was made, directories included.
+//! Writing files from the host, all or none. Each file is written under a temporary name in its directory;
+//! when all have arrived they are renamed. A failure undoes the renames and removes everything that was
+//! created, directories included.
 
 use std::io;
 use std::ops::Range;
@@ -10,11 +10,12 @@ use isle_wire::{
     Failure, FileKind, Frame, FrameError, GuestUser, PathRequest, Reply, Stream, WriteHeader, WriteRequest,
     read_frame, write_message,
 };
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, SeekFrom};
+use rustix::fs::{AtFlags, Mode as FileMode, OFlags, RenameFlags, SeekFrom};
 
-use super::{As, Resolved, facts, failure, shown};
+use super::{As, Resolved, failure, kind_of, leased, shown};
+use crate::mode::Mode;
 
-/// One file on its way in.
+/// One file that is being written.
 struct Pending {
     directory: OwnedFd,
     name: Vec<u8>,
@@ -25,24 +26,29 @@ struct Pending {
     shown: String,
 }
 
-/// What the commit did with it so far.
+/// What the commit has done with it so far.
 #[derive(PartialEq, Eq)]
 enum Swapped {
     No,
-    /// There was nothing before.
+    /// No file existed before.
     New,
     /// The old contents are under the temporary name.
     Exchanged,
 }
 
-struct Batch {
+struct Batch<'a> {
+    mode: &'a Mode,
     user: GuestUser,
     files: Vec<Pending>,
     made: Vec<(PathRequest, Vec<u8>)>,
 }
 
-pub(crate) async fn write(stream: &mut Stream, request: &WriteRequest) -> Result<(), FrameError> {
-    let mut batch = Batch { user: request.user, files: Vec::new(), made: Vec::new() };
+pub(crate) async fn write(
+    stream: &mut Stream,
+    mode: &Mode,
+    request: &WriteRequest,
+) -> Result<(), FrameError> {
+    let mut batch = Batch { mode, user: request.user, files: Vec::new(), made: Vec::new() };
     let mut failed: Option<Failure> = None;
     loop {
         let frame = match read_frame(stream).await {
@@ -58,7 +64,7 @@ pub(crate) async fn write(stream: &mut Stream, request: &WriteRequest) -> Result
         };
         let step = match frame {
             Frame::End => break,
-            // After a failure the rest is read and dropped, so that the answer finds a listener.
+            // After a failure the rest is read and dropped, so that the host reads the reply.
             _ if failed.is_some() => Ok(()),
             Frame::Data(bytes) => batch.data(&bytes),
             message @ Frame::Message(_) => match message.decode::<WriteHeader>() {
@@ -89,9 +95,9 @@ pub(crate) async fn write(stream: &mut Stream, request: &WriteRequest) -> Result
     write_message(stream, &reply).await
 }
 
-impl Batch {
+impl Batch<'_> {
     fn begin(&mut self, header: &WriteHeader) -> Result<(), Failure> {
-        let _as = As::user(self.user);
+        let _as = As::user(self.mode, self.user);
         let shown = shown(&header.at.path);
         let pending = self.open(header).map_err(|error| failure(&error, format!("write {shown}")))?;
         self.files.push(Pending { shown, ..pending });
@@ -99,14 +105,14 @@ impl Batch {
     }
 
     fn open(&mut self, header: &WriteHeader) -> io::Result<Pending> {
-        let at = Resolved::new(&header.at)?;
+        let at = Resolved::new(self.mode, &header.at)?;
         let mut made = Vec::new();
         let parents = at.make_parents(&mut made);
         self.made.extend(made.into_iter().map(|path| (header.at.clone(), path)));
         parents?;
         let (directory, name) = at.parent()?;
         let (existing, kept) = match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => (Some(facts(&stat).kind), Some(facts(&stat).mode)),
+            Ok(stat) => (Some(kind_of(&stat)), Some(stat.st_mode & 0o7777)),
             Err(rustix::io::Errno::NOENT) => (None, None),
             Err(error) => return Err(error.into()),
         };
@@ -118,15 +124,15 @@ impl Batch {
             Some(FileKind::File) | None => (directory, name.to_vec()),
         };
         if existing.is_some() {
-            // Replacing would get around a read-only file; whoever may not write it may not replace it.
+            // A rename would bypass the permissions of a read-only file, so write permission is checked.
             let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            rustix::fs::openat(&directory, &name[..], flags, Mode::empty())?;
+            rustix::fs::openat(&directory, &name[..], flags, FileMode::empty()).map_err(leased)?;
         }
         let temporary = temporary_name()?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&directory, &temporary[..], flags, Mode::from_raw_mode(0o600))?;
+        let file = rustix::fs::openat(&directory, &temporary[..], flags, FileMode::from_raw_mode(0o600))?;
         let mode = kept.filter(|_| header.keep_mode).unwrap_or(header.mode) & 0o777;
-        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+        rustix::fs::fchmod(&file, FileMode::from_raw_mode(mode))?;
         let pending = Pending {
             directory,
             name,
@@ -162,13 +168,13 @@ impl Batch {
     }
 
     fn commit(&mut self) -> Result<(), Failure> {
-        let _as = As::user(self.user);
+        let _as = As::user(self.mode, self.user);
         for file in &mut self.files {
             file.swap_in().map_err(|error| failure(&error, format!("put {} in place", file.shown)))?;
         }
         for file in &self.files {
             if file.swapped == Swapped::Exchanged {
-                // The old contents; nobody knows this name.
+                // The old content, under the temporary name.
                 rustix::fs::unlinkat(&file.directory, &file.temporary[..], AtFlags::empty()).ok();
             }
         }
@@ -176,7 +182,7 @@ impl Batch {
     }
 
     fn undo(&mut self) {
-        let _as = As::user(self.user);
+        let _as = As::user(self.mode, self.user);
         for file in self.files.iter().rev() {
             match file.swapped {
                 Swapped::No => {}
@@ -201,7 +207,7 @@ impl Batch {
         self.files.clear();
         for (request, path) in self.made.drain(..).rev() {
             let inner = PathRequest { path: path.into(), ..request };
-            if let Ok(at) = Resolved::new(&inner)
+            if let Ok(at) = Resolved::new(self.mode, &inner)
                 && let Ok((parent, name)) = at.parent()
             {
                 rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR).ok();
@@ -231,16 +237,17 @@ impl Pending {
 
 fn copy_existing(pending: &Pending) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let old = rustix::fs::openat(&pending.directory, &pending.name[..], flags, Mode::empty())?;
-    // Whatever has taken the file's place since it was looked at.
+    let old = rustix::fs::openat(&pending.directory, &pending.name[..], flags, FileMode::empty())
+        .map_err(leased)?;
+    // The file may have been replaced since it was checked.
     let stat = rustix::fs::fstat(&old)?;
-    if facts(&stat).kind != FileKind::File {
+    if kind_of(&stat) != FileKind::File {
         return Err(io::Error::from_raw_os_error(libc::ENXIO));
     }
     let size = u64::try_from(stat.st_size).unwrap_or(0);
     let mut buffer = vec![0u8; 256 * 1024];
     let mut at = 0;
-    // Only what holds data: holes cost nothing in the old file and must not in the new one.
+    // Only data is copied: holes of the old file stay holes in the new one.
     while at < size {
         let start = match rustix::fs::seek(&old, SeekFrom::Data(at)) {
             Ok(start) => start,
@@ -272,18 +279,18 @@ fn copy_range(from: &OwnedFd, to: &OwnedFd, range: Range<u64>, buffer: &mut [u8]
     Ok(())
 }
 
-/// Writes a file beside its place and puts it there at once.
+/// Writes a file under a temporary name and renames it.
 pub(super) fn swap_in(directory: &OwnedFd, name: &[u8], mode: u32, contents: &[u8]) -> io::Result<()> {
     let temporary = temporary_name()?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(directory, &temporary[..], flags, Mode::from_raw_mode(0o600))?;
+    let file = rustix::fs::openat(directory, &temporary[..], flags, FileMode::from_raw_mode(0o600))?;
     let fill = || -> io::Result<()> {
         let mut rest = contents;
         while !rest.is_empty() {
             let count = rustix::io::write(&file, rest)?;
             rest = &rest[count..];
         }
-        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+        rustix::fs::fchmod(&file, FileMode::from_raw_mode(mode))?;
         Ok(rustix::fs::renameat(directory, &temporary[..], directory, name)?)
     };
     let filled = fill();

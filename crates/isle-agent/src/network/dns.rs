@@ -1,5 +1,5 @@
-//! Questions about names, as programs ask them over DNS, and the three answers there are: an address,
-//! nothing of that kind, no such name. Questions come from the guest: every length is checked.
+//! DNS queries of programs, and the three answers there are: an address, no record of that type, no such
+//! name. Queries come from the guest: every length is checked.
 
 use std::net::Ipv4Addr;
 
@@ -7,8 +7,8 @@ const HEADER: usize = 12;
 const LONGEST_NAME: usize = 255;
 const TYPE_A: u16 = 1;
 const CLASS_INTERNET: u16 = 1;
-/// How long programs may remember an address: it stays the same, and every connection is decided anew.
-const SECONDS: u32 = 60;
+/// TTL of an address: it stays the same, and every connection is decided separately.
+const TTL_SECONDS: u32 = 60;
 
 const NO_ERROR: u8 = 0;
 const FORMAT_ERROR: u8 = 1;
@@ -16,20 +16,20 @@ const SERVER_FAILURE: u8 = 2;
 const NO_SUCH_NAME: u8 = 3;
 const NOT_IMPLEMENTED: u8 = 4;
 
-/// A question.
+/// A query.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Question {
-    /// The name, as text. What no name contains is a question mark here.
-    pub(crate) name: String,
+pub struct Query {
+    /// The name as text. Bytes that are not allowed in a name are question marks.
+    pub name: String,
     wants_address: bool,
-    /// Its header and question, to be sent back.
+    /// Its header and question section, to be repeated in the answer.
     packet: Vec<u8>,
 }
 
-/// How a question is answered.
+/// How a query is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answer {
-    /// The name has this address, and nothing else.
+pub enum Answer {
+    /// The name has this address, and no other record.
     Address(Ipv4Addr),
     /// There is no such name.
     Unknown,
@@ -39,37 +39,38 @@ pub(crate) enum Answer {
 
 /// What a packet is.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Read {
-    /// A question to be answered.
-    Question(Question),
-    /// To be answered with this at once.
-    Refusal(Vec<u8>),
-    /// To be thrown away.
-    Nothing,
+pub enum Parsed {
+    /// A query to be answered.
+    Query(Query),
+    /// Not supported; to be answered with this packet.
+    Rejected(Vec<u8>),
+    /// Not a query.
+    Ignored,
 }
 
-/// Reads a packet.
-pub(crate) fn read(packet: &[u8]) -> Read {
-    let Some(header) = packet.get(..HEADER) else { return Read::Nothing };
+/// Parses a packet.
+#[must_use]
+pub fn parse(packet: &[u8]) -> Parsed {
+    let Some(header) = packet.get(..HEADER) else { return Parsed::Ignored };
     let is_answer = header[2] & 0x80 != 0;
     if is_answer {
-        return Read::Nothing;
+        return Parsed::Ignored;
     }
     let operation = (header[2] >> 3) & 0x0f;
     let questions = u16::from_be_bytes([header[4], header[5]]);
     if operation != 0 {
-        return Read::Refusal(reply(header, &[], NOT_IMPLEMENTED, None));
+        return Parsed::Rejected(reply(header, &[], NOT_IMPLEMENTED, None));
     }
     if questions != 1 {
-        return Read::Refusal(reply(header, &[], FORMAT_ERROR, None));
+        return Parsed::Rejected(reply(header, &[], FORMAT_ERROR, None));
     }
     match question(packet) {
-        Some(question) => Read::Question(question),
-        None => Read::Refusal(reply(header, &[], FORMAT_ERROR, None)),
+        Some(question) => Parsed::Query(question),
+        None => Parsed::Rejected(reply(header, &[], FORMAT_ERROR, None)),
     }
 }
 
-fn question(packet: &[u8]) -> Option<Question> {
+fn question(packet: &[u8]) -> Option<Query> {
     let mut name = String::new();
     let mut at = HEADER;
     loop {
@@ -78,7 +79,7 @@ fn question(packet: &[u8]) -> Option<Question> {
         if length == 0 {
             break;
         }
-        // Longer ones would be pointers, which a question has no use for.
+        // Longer ones would be compression pointers, which a query does not need.
         if length > 63 || at - HEADER + length > LONGEST_NAME {
             return None;
         }
@@ -96,12 +97,13 @@ fn question(packet: &[u8]) -> Option<Question> {
         return None;
     }
     let wants_address = u16::from_be_bytes([type_high, type_low]) == TYPE_A;
-    Some(Question { name, wants_address, packet: packet[..at + 4].to_vec() })
+    Some(Query { name, wants_address, packet: packet[..at + 4].to_vec() })
 }
 
-impl Question {
+impl Query {
     /// The packet that answers it.
-    pub(crate) fn answered(&self, answer: Answer) -> Vec<u8> {
+    #[must_use]
+    pub fn answered(&self, answer: Answer) -> Vec<u8> {
         let (header, question) = self.packet.split_at(HEADER);
         match answer {
             Answer::Address(address) => {
@@ -123,11 +125,11 @@ fn reply(header: &[u8], question: &[u8], code: u8, address: Option<Ipv4Addr>) ->
     }
     packet.extend(question);
     if let Some(address) = address {
-        // The name is the one of the question.
+        // A pointer to the name in the question section.
         packet.extend([0xc0, 12]);
         packet.extend(TYPE_A.to_be_bytes());
         packet.extend(CLASS_INTERNET.to_be_bytes());
-        packet.extend(SECONDS.to_be_bytes());
+        packet.extend(TTL_SECONDS.to_be_bytes());
         packet.extend([0, 4]);
         packet.extend(address.octets());
     }
@@ -151,41 +153,41 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_answered_with_an_address_nothing_or_no_such_name() {
-        let Read::Question(asked) = read(&packet(&[b"API", b"example"], 1)) else { panic!() };
+    fn a_query_is_answered_with_an_address_no_record_or_no_such_name() {
+        let Parsed::Query(asked) = parse(&packet(&[b"API", b"example"], 1)) else { panic!() };
         assert_eq!(asked.name, "API.example");
         let answer = asked.answered(Answer::Address(Ipv4Addr::new(198, 18, 1, 0)));
         assert_eq!(answer[..12], [0xab, 0xcd, 0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0]);
         assert_eq!(answer[answer.len() - 4..], [198, 18, 1, 0]);
         assert_eq!(asked.answered(Answer::Unknown)[3], 0x83);
-        let Read::Question(other) = read(&packet(&[b"api", b"example"], 28)) else { panic!() };
+        let Parsed::Query(other) = parse(&packet(&[b"api", b"example"], 28)) else { panic!() };
         let answer = other.answered(Answer::Address(Ipv4Addr::LOCALHOST));
-        assert_eq!((answer[3], answer[7]), (0x80, 0), "no address of the other kind, and no error");
+        assert_eq!((answer[3], answer[7]), (0x80, 0), "no record of that type, and no error");
     }
 
     #[test]
-    fn bytes_that_no_name_has_cannot_become_a_name() {
-        let Read::Question(asked) = read(&packet(&[b"api.example"], 1)) else { panic!() };
+    fn bytes_that_are_not_allowed_in_a_name_are_replaced() {
+        let Parsed::Query(asked) = parse(&packet(&[b"api.example"], 1)) else { panic!() };
         assert_eq!(asked.name, "api?example");
-        let Read::Question(asked) = read(&packet(&[b"a\0b", b"\xff"], 1)) else { panic!() };
+        let Parsed::Query(asked) = parse(&packet(&[b"a\0b", b"\xff"], 1)) else { panic!() };
         assert_eq!(asked.name, "a?b.?");
     }
 
     #[test]
-    fn broken_packets_are_refused_or_thrown_away() {
+    fn malformed_packets_are_rejected_or_ignored() {
         let whole = packet(&[b"api", b"example"], 1);
         for end in 0..whole.len() {
-            assert!(!matches!(read(&whole[..end]), Read::Question(_)), "{end}");
+            assert!(!matches!(parse(&whole[..end]), Parsed::Query(_)), "{end}");
         }
         for position in 0..whole.len() {
             for change in [0x40, 0x80, 0xc0, 0xff] {
                 let mut changed = whole.clone();
                 changed[position] ^= change;
-                read(&changed);
+                drop(parse(&changed));
             }
         }
-        assert_eq!(read(&[&whole[..2], &[0x81], &whole[3..]].concat()), Read::Nothing);
+        assert_eq!(parse(&[&whole[..2], &[0x81], &whole[3..]].concat()), Parsed::Ignored);
         let long: Vec<&[u8]> = vec![b"abcdefghi"; 30];
-        assert!(matches!(read(&packet(&long, 1)), Read::Refusal(_)));
+        assert!(matches!(parse(&packet(&long, 1)), Parsed::Rejected(_)));
     }
 }

@@ -1,17 +1,19 @@
-//! The network of a sandbox, seen from inside. Programs find a name server and, behind every granted
-//! name, an address of the sandbox's own loopback; the sockets of what they connect there are handed to the
-//! host. Where they share the host's network, they find a proxy instead (`pairs`). The agent knows no policy
-//! and carries no bytes: names and connections are decided by the host, one by one, and when the host's
-//! stream ends, so does all of this.
+//! The network of a sandbox, seen from inside. The agent is the name server and gives every granted name an
+//! address on the sandbox's own loopback; sockets that programs connect there are passed to the host. Where
+//! programs share the host's network namespace they use a proxy instead (`socket_pairs`). The agent knows
+//! no policy and copies no bytes: the host decides about each name and connection, and without its stream
+//! there is no network.
 
-mod address;
-mod attempts;
+mod attribution;
+mod carried;
 mod connect;
+mod connect_intercept;
 mod dial;
-mod dns;
-mod first;
-mod names;
-mod pairs;
+pub(crate) mod dns;
+mod idle_dns;
+mod name_addresses;
+mod sockaddr;
+mod socket_pairs;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -19,70 +21,75 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 
-use isle_linux::setup::network::NAME_SERVER;
+use isle_setup::network::NAME_SERVER;
 use isle_wire::{
-    FrameError, GateAnswer, GateAttempt, GateEvent, GateLookup, GateOpened, GatePorts, Outbox, Stream,
-    read_frame, socket_number, write_message,
+    Connections, DescriptorSender, Failure, FailureKind, FrameError, GateAnswer, GateAttempt, GateEvent,
+    GateLookup, GateOpened, GatePorts, Stream, read_frame, socket_cookie, write_message,
 };
 use tokio::net::UdpSocket;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::place;
+use crate::mode::NetworkAccess;
 use crate::serve::Shared;
-use names::Names;
+use attribution::Protocol;
+use name_addresses::NameAddresses;
 
-pub(crate) use attempts::attempt;
+pub(crate) use carried::carry;
+pub(crate) use connect_intercept::intercept;
 pub(crate) use dial::dial;
-pub(crate) use first::listen_for_questions;
-pub(crate) use pairs::answer;
+pub(crate) use idle_dns::listen_for_queries;
+pub(crate) use socket_pairs::answer;
 
 const NAME_PORT: u16 = 53;
-/// Questions that wait for the host.
-const MOST_QUESTIONS: usize = 512;
-/// Messages, and the sockets some of them speak of, that wait to be sent to the host.
-const DEPTH: usize = 256;
+/// Maximum number of queries that wait for the host.
+const MAX_QUERIES: usize = 512;
+/// Maximum number of events, some of them with a socket, that wait to be sent to the host.
+const EVENT_QUEUE: usize = 256;
 
 /// What the streams of the network share.
 #[derive(Default)]
 pub(crate) struct Network {
     state: RefCell<State>,
-    /// A daemon has left.
-    left: Notify,
-    /// A gate is served.
-    came: Notify,
-    /// Programs that wait to be told whether they may connect.
-    attempting: Cell<usize>,
+    /// Notified when a daemon has disconnected.
+    disconnected: Notify,
+    /// Notified when a gate is served.
+    gate_served: Notify,
+    /// Number of programs that wait in `connect`.
+    intercepted: Cell<usize>,
+    /// Announced connections for which the host has not opened a stream yet.
+    waiting: carried::Waiting,
 }
 
 #[derive(Default)]
 struct State {
-    /// Which gate is served: a later one takes the place of an earlier one.
-    turn: u64,
-    /// Where questions arrive while no gate is served.
-    idle: Option<first::Idle>,
+    /// Number of the gate that is served: a later one replaces an earlier one.
+    gate: u64,
+    /// Where queries arrive while no gate is served.
+    idle: Option<idle_dns::Idle>,
     /// The gate that is served.
     serving: Weak<Serving>,
-    /// Sockets that were given, while a gate is served where nobody has any.
-    pairs: Option<pairs::Pairs>,
-    /// Daemons that are connected.
+    /// Sockets given to programs that cannot create any, while a gate is served.
+    pairs: Option<socket_pairs::SocketPairs>,
+    /// Number of connected daemons.
     hosts: usize,
 }
 
 impl Network {
-    /// A daemon has connected, or left.
-    pub(crate) fn host_came(&self) {
+    /// A daemon has connected.
+    pub(crate) fn host_connected(&self) {
         self.state.borrow_mut().hosts += 1;
     }
 
-    pub(crate) fn host_left(&self) {
+    /// A daemon has disconnected.
+    pub(crate) fn host_disconnected(&self) {
         self.state.borrow_mut().hosts -= 1;
-        self.left.notify_waiters();
+        self.disconnected.notify_waiters();
     }
 
     fn begin(&self) -> u64 {
         let mut state = self.state.borrow_mut();
-        state.turn += 1;
-        state.turn
+        state.gate += 1;
+        state.gate
     }
 
     /// The gate that is served.
@@ -91,59 +98,82 @@ impl Network {
     }
 
     /// Whether no later gate is served.
-    fn is_last(&self, turn: u64) -> bool {
-        self.state.borrow().turn == turn
+    fn is_last(&self, gate: u64) -> bool {
+        self.state.borrow().gate == gate
     }
 }
 
 /// Serves the gate whose stream this is, until it ends.
-pub(crate) async fn gate(mut stream: Stream, agent: Shared, outbox: Outbox) -> Result<(), FrameError> {
-    if place::private().is_some() {
-        return pairs::serve(stream, agent, outbox).await;
+pub(crate) async fn gate(
+    mut stream: Stream,
+    agent: Shared,
+    connections: Connections,
+    descriptors: Option<DescriptorSender>,
+) -> Result<(), FrameError> {
+    let Some(hand_over) = HandOver::of(connections, descriptors) else {
+        let failure = failure(FailureKind::NoDescriptorPassing, libc::EOPNOTSUPP);
+        return write_message(&mut stream, &GateEvent::Failed(failure)).await;
+    };
+    match agent.mode.network {
+        NetworkAccess::OwnNamespace => {}
+        NetworkAccess::SocketPairs => return socket_pairs::serve(stream, agent, hand_over).await,
+        NetworkAccess::None => {
+            let failure = failure(FailureKind::NotInThisMode, libc::EOPNOTSUPP);
+            return write_message(&mut stream, &GateEvent::Failed(failure)).await;
+        }
     }
-    let turn = agent.network.begin();
+    let gate = agent.network.begin();
     let idle = agent.network.state.borrow_mut().idle.take();
     let socket = match idle {
-        // With the questions that have arrived.
-        Some(idle) => idle.taken(),
-        // One that is being replaced needs a moment to let go of the address.
+        // With the queries that have arrived.
+        Some(idle) => idle.into_socket(),
+        // A gate that is being replaced takes a moment to release the address.
         None => match bind_names().await {
             Ok(socket) => Rc::new(socket),
-            Err(error) => return write_message(&mut stream, &GateEvent::Failed(error.to_string())).await,
+            Err(error) => {
+                let failed = failure(FailureKind::Other, error.raw_os_error().unwrap_or(0));
+                return write_message(&mut stream, &GateEvent::Failed(failed)).await;
+            }
         },
     };
     write_message(&mut stream, &GateEvent::Ready).await?;
-    let (events, outgoing) = mpsc::channel(DEPTH);
+    let (events, outgoing) = mpsc::channel(EVENT_QUEUE);
     let (from_host, to_host) = tokio::io::split(stream);
     let serving = Rc::new(Serving {
+        agent: agent.clone(),
         socket,
-        names: RefCell::new(Names::new(events.clone())),
+        names: RefCell::new(NameAddresses::new(agent.clone(), events.clone())),
         last_question: Cell::new(0),
-        questions: RefCell::default(),
+        queries: RefCell::default(),
         attempts: RefCell::default(),
         events,
     });
     agent.network.state.borrow_mut().serving = Rc::downgrade(&serving);
-    agent.network.came.notify_waiters();
-    // Whichever ends first ends them all.
+    agent.network.gate_served.notify_waiters();
+    // The first to end ends all of them.
     let ended = tokio::select! {
-        ended = tell(to_host, outgoing, outbox) => ended,
-        ended = serving.hear(from_host) => ended,
-        () = serving.answer() => Ok(()),
+        ended = send_events(to_host, outgoing, &agent, hand_over) => ended,
+        ended = serving.receive(from_host) => ended,
+        () = serving.answer_queries() => Ok(()),
     };
-    // What was asked and not answered has an answer now: nobody waits for a host that is gone.
+    // Open queries are answered now: programs must not wait for a host that is gone.
     serving.attempts.take();
     let socket = Rc::clone(&serving.socket);
-    for (question, from) in serving.questions.take().into_values() {
-        socket.send_to(&question.answered(dns::Answer::Failure), from).await.ok();
+    for (query, from) in serving.queries.take().into_values() {
+        socket.send_to(&query.answered(dns::Answer::Failure), from).await.ok();
     }
     drop(serving);
-    // Else the address is free again for whoever is next.
-    if agent.network.is_last(turn) {
+    // Otherwise the address is released for the next gate.
+    if agent.network.is_last(gate) {
+        agent.network.waiting.clear();
         agent.network.state.borrow_mut().serving = Weak::new();
-        first::listen_on(agent, socket);
+        idle_dns::listen_on(agent, socket);
     }
     ended
+}
+
+fn failure(kind: FailureKind, errno: i32) -> Failure {
+    Failure { kind, errno, doing: "serve the network".into() }
 }
 
 async fn bind_names() -> std::io::Result<UdpSocket> {
@@ -159,86 +189,110 @@ async fn bind_names() -> std::io::Result<UdpSocket> {
     Err(last.unwrap_or_else(|| std::io::ErrorKind::AddrInUse.into()))
 }
 
-/// Something to tell the host, and the socket it speaks of.
-type Told = (GateEvent, Option<OwnedFd>);
+/// An event for the host, and the socket it is about with its cookie.
+type Event = (GateEvent, Option<(u64, OwnedFd)>);
 
-/// Sends the host what there is to tell.
-async fn tell(
+/// Sends events to the host.
+async fn send_events(
     mut to_host: tokio::io::WriteHalf<Stream>,
-    mut outgoing: mpsc::Receiver<Told>,
-    outbox: Outbox,
+    mut outgoing: mpsc::Receiver<Event>,
+    agent: &Shared,
+    hand_over: HandOver,
 ) -> Result<(), FrameError> {
     while let Some((event, socket)) = outgoing.recv().await {
-        if let Some(socket) = socket {
-            outbox.put(socket);
+        if let Some((cookie, socket)) = socket {
+            match &hand_over {
+                HandOver::Pass(descriptors) => descriptors.push(socket),
+                HandOver::Carry => agent.network.waiting.insert(cookie, socket),
+            }
         }
         write_message(&mut to_host, &event).await?;
     }
     Ok(())
 }
 
-/// A question that waits for the host, and who asked.
-type Waiting = (dns::Question, SocketAddr);
+/// How sockets of programs reach the host.
+pub(crate) enum HandOver {
+    /// They are passed beside the stream.
+    Pass(DescriptorSender),
+    /// Their bytes are carried on streams that the host opens.
+    Carry,
+}
+
+impl HandOver {
+    /// `None` when the host wants sockets to be passed and this link cannot.
+    fn of(connections: Connections, descriptors: Option<DescriptorSender>) -> Option<Self> {
+        match connections {
+            Connections::Passed => descriptors.map(Self::Pass),
+            Connections::Carried => Some(Self::Carry),
+        }
+    }
+}
+
+/// A query that waits for the host, and its sender.
+type Waiting = (dns::Query, SocketAddr);
 
 struct Serving {
+    agent: Shared,
     socket: Rc<UdpSocket>,
-    names: RefCell<Names>,
+    names: RefCell<NameAddresses>,
     last_question: Cell<u64>,
-    questions: RefCell<HashMap<u64, Waiting>>,
-    /// Programs that wait for the host's word on a connection.
+    queries: RefCell<HashMap<u64, Waiting>>,
+    /// Programs that wait for the host's decision about a connection.
     attempts: RefCell<HashMap<u64, oneshot::Sender<bool>>>,
-    events: mpsc::Sender<Told>,
+    events: mpsc::Sender<Event>,
 }
 
 impl Serving {
-    /// Hears the host until it leaves.
-    async fn hear(&self, mut from_host: tokio::io::ReadHalf<Stream>) -> Result<(), FrameError> {
+    /// Receives decisions of the host until the stream ends.
+    async fn receive(&self, mut from_host: tokio::io::ReadHalf<Stream>) -> Result<(), FrameError> {
         while let Some(frame) = read_frame(&mut from_host).await? {
             let GateAnswer::Ports(GatePorts { question, ports }) = frame.decode()?;
             if let Some(attempt) = self.attempts.borrow_mut().remove(&question) {
                 attempt.send(!ports.is_empty()).ok();
                 continue;
             }
-            let waiting = self.questions.borrow_mut().remove(&question);
-            if let Some((question, from)) = waiting {
+            let waiting = self.queries.borrow_mut().remove(&question);
+            if let Some((query, from)) = waiting {
                 let answer = if ports.is_empty() {
                     dns::Answer::Unknown
                 } else {
                     self.names
                         .borrow_mut()
-                        .serve(&question.name, &ports)
+                        .serve(&query.name, &ports)
                         .map_or(dns::Answer::Failure, dns::Answer::Address)
                 };
-                self.socket.send_to(&question.answered(answer), from).await.ok();
+                self.socket.send_to(&query.answered(answer), from).await.ok();
             }
         }
         Ok(())
     }
 
-    /// Takes questions of programs.
-    async fn answer(&self) {
+    /// Receives queries of programs.
+    async fn answer_queries(&self) {
         let mut buffer = [0; 1500];
         loop {
-            // An error here is that of an answer that found nobody; the next question is none the worse.
+            // An error here is that of an answer whose port is closed; it does not concern the next query.
             let Ok((length, from)) = self.socket.recv_from(&mut buffer).await else {
                 tokio::task::yield_now().await;
                 continue;
             };
-            let question = match dns::read(&buffer[..length]) {
-                dns::Read::Question(question) => question,
-                dns::Read::Refusal(packet) => {
+            let query = match dns::parse(&buffer[..length]) {
+                dns::Parsed::Query(query) => query,
+                dns::Parsed::Rejected(packet) => {
                     self.socket.send_to(&packet, from).await.ok();
                     continue;
                 }
-                dns::Read::Nothing => continue,
+                dns::Parsed::Ignored => continue,
             };
-            if self.questions.borrow().len() >= MOST_QUESTIONS {
-                self.socket.send_to(&question.answered(dns::Answer::Failure), from).await.ok();
+            if self.queries.borrow().len() >= MAX_QUERIES {
+                self.socket.send_to(&query.answered(dns::Answer::Failure), from).await.ok();
                 continue;
             }
             let number = self.next_question();
-            let lookup = GateLookup { question: number, name: question.name.clone() };
-            self.questions.borrow_mut().insert(number, (question, from));
+            let run = attribution::of_peer(&self.agent, Protocol::Udp, from);
+            let lookup = GateLookup { question: number, name: query.name.clone(), run };
+            self.queries.borrow_mut().insert(number, (query, from));
             if self.events.send((GateEvent::Lookup(lookup), None)).await.is_err() {
                 return;
             }
@@ -252,20 +306,35 @@ impl Serving {
         self.last_question.get()
     }
 
-    /// Asks the host about a connection before it is made; `None` when nobody hears.
-    async fn ask_connection(&self, host: &str, port: u16, datagram: bool) -> Option<oneshot::Receiver<bool>> {
+    /// Asks the host about a connection before it is made; `None` when the gate has ended.
+    async fn ask_connection(
+        &self,
+        host: &str,
+        port: u16,
+        datagram: bool,
+        run: Option<String>,
+    ) -> Option<oneshot::Receiver<bool>> {
         let question = self.next_question();
         let (answer, answered) = oneshot::channel();
         self.attempts.borrow_mut().insert(question, answer);
-        let attempt = GateAttempt { question, host: host.to_owned(), port, datagram };
+        let attempt = GateAttempt { question, host: host.to_owned(), port, datagram, run };
         self.events.send((GateEvent::Attempt(attempt), None)).await.ok()?;
         Some(answered)
     }
 }
 
-/// Tells the host of a connection; `None` when nobody hears.
-async fn announce(events: &mpsc::Sender<Told>, socket: OwnedFd, host: &str, port: u16) -> Option<()> {
-    let Ok(number) = socket_number(&socket) else { return Some(()) };
-    let opened = GateOpened { socket: number, host: host.to_owned(), port };
-    events.send((GateEvent::Opened(opened), Some(socket))).await.ok()
+/// Reports a connection to the host; `None` when the gate has ended.
+async fn announce(
+    agent: &Shared,
+    events: &mpsc::Sender<Event>,
+    socket: OwnedFd,
+    host: &str,
+    port: u16,
+) -> Option<()> {
+    let Ok(number) = socket_cookie(&socket) else { return Some(()) };
+    let peer = rustix::net::getpeername(&socket).ok().flatten();
+    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+    let run = peer.and_then(|peer| attribution::of_peer(agent, Protocol::Tcp, peer));
+    let opened = GateOpened { socket: number, host: host.to_owned(), port, run };
+    events.send((GateEvent::Opened(opened), Some((number, socket)))).await.ok()
 }

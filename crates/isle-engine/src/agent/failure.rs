@@ -2,7 +2,12 @@
 
 use isle_wire::{Failure, FailureKind};
 
-use crate::error::{Code, Error};
+use isle_core::{Code, Error};
+
+/// What an agent gives for a program that was not executed in time.
+const ETIMEDOUT: i32 = 110;
+/// What an agent gives for a file that is executed or under a lease.
+const ETXTBSY: i32 = 26;
 
 /// A failed file operation on `path`.
 pub(crate) fn file_error(failure: &Failure, path: &str) -> Error {
@@ -59,6 +64,12 @@ pub(crate) fn file_error(failure: &Failure, path: &str) -> Error {
         FailureKind::NoMemory => no_memory(),
         FailureKind::NoGuestRoot => no_guest_root(),
         FailureKind::Paused => paused(),
+        FailureKind::NoDescriptorPassing | FailureKind::NotInThisMode => not_offered(failure),
+        FailureKind::Other if failure.errno == ETXTBSY => Error::new(
+            Code::Busy,
+            format!("{path} is in use: a process of the sandbox executes it or holds a lease on it"),
+        )
+        .next("end that process, or try again when it has let go of the file"),
         FailureKind::NotExecutable
         | FailureKind::Other
         | FailureKind::OtherContext
@@ -114,6 +125,13 @@ pub(crate) fn exec_error(failure: &Failure, program: &str) -> Error {
         FailureKind::NoSpace => no_space(),
         FailureKind::DiskBroken => disk_broken(),
         FailureKind::Paused => paused(),
+        FailureKind::NoDescriptorPassing | FailureKind::NotInThisMode => not_offered(failure),
+        FailureKind::Other if failure.errno == ETIMEDOUT => Error::new(
+            Code::Busy,
+            format!("{program:?} was not executed in time and was killed before it began"),
+        )
+        .next("a process of the sandbox stopped it or holds a lease on its file: end that process, or reset the sandbox")
+        .next("or the disk of the host is slow: try again"),
         FailureKind::Escapes
         | FailureKind::NotRegular
         | FailureKind::NoSuchRun
@@ -128,6 +146,16 @@ pub(crate) fn exec_error(failure: &Failure, program: &str) -> Error {
         }
     };
     with_facts(error, failure)
+}
+
+/// The sandbox has no such thing, whatever is tried.
+fn not_offered(failure: &Failure) -> Error {
+    let why = match failure.kind {
+        FailureKind::NoDescriptorPassing => "the connection to its agent cannot pass descriptors",
+        _ => "its agent was started without it",
+    };
+    Error::new(Code::BackendUnavailable, format!("the sandbox cannot {}: {why}", failure.doing))
+        .next("use a sandbox of another backend")
 }
 
 fn no_guest_root() -> Error {

@@ -5,13 +5,15 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use isle_wire::{
     Frame, FrameError, GuestUser, ListRequest, Listing, ReadRequest, RemoveRequest, Reply, Request, Stat,
-    Stream, WriteHeader, WriteRequest, read_frame, write_frame, write_message,
+    WriteHeader, WriteRequest, read_frame, write_frame, write_message,
 };
 use tokio::io::AsyncWrite;
 
-use super::{AgentClient, answer, broken, file_error, frame_name, gone, path_request, unexpected};
-use crate::error::{Error, Result};
-use crate::values::GuestPath;
+use super::{
+    AgentClient, AgentStream, answer, broken, file_error, frame_name, gone, path_request, unexpected,
+};
+use isle_core::values::GuestPath;
+use isle_core::{Error, Result};
 
 /// Largest piece of a file in one frame.
 const PIECE: usize = 256 * 1024;
@@ -112,9 +114,6 @@ impl AgentClient {
         limit: u32,
         glob: Option<String>,
     ) -> Result<Listing> {
-        if glob.is_some() {
-            self.needs_trees()?;
-        }
         let request = Request::List(ListRequest { at: path_request(path, user), depth, limit, glob });
         match self.ask(&request).await? {
             Reply::Listing(listing) => Ok(listing),
@@ -144,7 +143,7 @@ impl AgentClient {
     }
 }
 
-fn contents(stream: Stream) -> BoxStream<'static, Result<Bytes>> {
+fn contents(stream: AgentStream) -> BoxStream<'static, Result<Bytes>> {
     stream::try_unfold(stream, |mut stream| async move {
         match read_frame(&mut stream).await.map_err(broken)?.ok_or_else(gone)? {
             Frame::Data(bytes) => Ok(Some((bytes, stream))),

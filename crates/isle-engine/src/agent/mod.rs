@@ -1,29 +1,31 @@
 //! The host's side of the protocol with the agent inside a sandbox: one connection, one stream
 //! per operation. No policy lives here; what a failure means to a caller is said in `failure`.
 
+mod connections;
 mod exec;
 mod failure;
 mod files;
+mod liveness;
 mod trees;
 
-use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
-use isle_egress::Inside;
 use isle_wire::{
-    CODE_GENERATION, ContextAction, ContextEntry, ContextList, ContextRequest, DialRequest, FailureKind,
-    Frame, FrameError, GATE_GENERATION, GENERATION, GuestUser, Hello, Inbox, InputRequest, JOBS_GENERATION,
-    Kind, Mux, OLDEST_GENERATION, PathRequest, Reply, Request, RunEntry, RunList, RunRef, Side,
-    SignalRequest, Stream, TREE_GENERATION, Used, Welcome, WhichRequest, read_frame, write_message,
+    ContextAction, ContextEntry, ContextList, ContextRequest, DescriptorReceiver, FailureKind, Frame,
+    FrameError, GENERATION, GuestUser, Hello, InputRequest, Mux, PathRequest, Reply, Request, RunEntry,
+    RunList, RunRef, Side, SignalRequest, Used, Welcome, WhichRequest, read_frame, write_message,
 };
 
-use crate::backend::Link;
-use crate::error::{Code, Error, Result};
-use crate::values::{ContextName, GuestPath, Place};
+use isle_core::backend::Link;
+use isle_core::values::{ContextName, GuestPath, Place};
+use isle_core::{Code, Error, Result};
+use liveness::HeardLink;
 
 pub(crate) use exec::{ExecInput, ExecSignal, forward_input};
 pub(crate) use failure::{exec_error, file_error, paused};
 pub(crate) use files::{FileToWrite, KeepMode};
+pub(crate) use liveness::{AgentStream, Attention, Change, Liveness, Look, Purpose, unresponsive};
 pub(crate) use trees::PackedTree;
 
 /// How long an agent may take to say who it is.
@@ -33,8 +35,9 @@ const GREETING: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone)]
 pub(crate) struct AgentClient {
     mux: Mux,
-    handed: Inbox,
-    generation: u32,
+    /// Where sockets arrive that the agent passes; without it connections are carried.
+    passed: Option<DescriptorReceiver>,
+    liveness: Arc<Liveness>,
 }
 
 impl AgentClient {
@@ -42,73 +45,39 @@ impl AgentClient {
     /// once, when the connection ends.
     pub(crate) async fn connect(
         link: Box<dyn Link>,
-        handed: Inbox,
+        passed: Option<DescriptorReceiver>,
         welcome: Option<Welcome>,
+        attention: &Arc<Attention>,
         closed: impl FnOnce() + Send + 'static,
     ) -> Result<(Self, Welcome)> {
+        let liveness = Liveness::new(Arc::clone(attention));
+        let link = HeardLink { link, liveness: Arc::clone(&liveness) };
         let (mux, _, driver) = Mux::new(link, Side::Host);
         tokio::spawn(async move {
             driver.await;
             closed();
         });
-        let mut client = Self { mux, handed, generation: OLDEST_GENERATION };
+        let client = Self { mux, passed, liveness };
         let welcome = match welcome {
             Some(welcome) => welcome,
             None => client.greet().await?,
         };
-        if welcome.generation < OLDEST_GENERATION || welcome.generation > GENERATION {
+        if welcome.generation != GENERATION {
             return Err(Error::new(
                 Code::VersionMismatch,
                 format!(
-                    "the sandbox's agent speaks generation {} of the protocol, this daemon {OLDEST_GENERATION} to {GENERATION}",
+                    "the agent of the sandbox speaks generation {} of the protocol, this daemon generation {GENERATION}",
                     welcome.generation
                 ),
             )
             .next("destroy the sandbox (its workspace stays) or run the version of Isle that made it"));
         }
-        client.generation = welcome.generation;
         Ok((client, welcome))
-    }
-
-    /// Whether it can keep interpreters. An agent never changes, so one of an earlier version cannot.
-    pub(crate) fn keeps_interpreters(&self) -> bool {
-        self.generation >= CODE_GENERATION
-    }
-
-    /// Whether it serves a network and connects to ports of its sandbox.
-    pub(crate) fn serves_gate(&self) -> bool {
-        self.generation >= GATE_GENERATION
     }
 
     /// Resolves when the connection has ended.
     pub(crate) async fn closed(&self) {
         self.mux.closed().await;
-    }
-
-    /// The socket with this number, which the agent has handed over; `None` when it has not, or when this
-    /// process had no room for it.
-    pub(crate) fn handed(&self, number: u64, kind: Kind) -> Option<OwnedFd> {
-        self.handed.take(number, kind)
-    }
-
-    /// Connects to a port of the sandbox; `None` when nothing listens there.
-    pub(crate) async fn dial(&self, port: u16) -> Result<Option<Inside>> {
-        match self.ask(&Request::Dial(DialRequest { port })).await? {
-            Reply::Connected(number) => {
-                let socket = self.handed(number, Kind::Tcp).ok_or_else(|| {
-                    Error::new(Code::LimitReached, "the daemon has no room for another connection")
-                        .next("close some, or raise the number of files the daemon may have open")
-                })?;
-                Inside::new(socket).map(Some).map_err(Error::internal)
-            }
-            Reply::Failed(_) => Ok(None),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    /// Whether it keeps the input of runs and runs several commands as one.
-    pub(crate) fn keeps_jobs(&self) -> bool {
-        self.generation >= JOBS_GENERATION
     }
 
     /// Sends input to a run that keeps it, or a new window; returns how many bytes were taken.
@@ -122,7 +91,6 @@ impl AgentClient {
 
     /// Stops everything in the sandbox, or lets it go on; returns how many processes that concerned.
     pub(crate) async fn pause(&self, on: bool) -> Result<u64> {
-        self.needs_trees()?;
         match self.ask(&Request::Pause(on)).await? {
             Reply::Stood(count) => Ok(count),
             Reply::Failed(failure) => Err(file_error(&failure, "the sandbox")),
@@ -132,28 +100,10 @@ impl AgentClient {
 
     /// What all processes of the sandbox use.
     pub(crate) async fn usage(&self) -> Result<Used> {
-        self.needs_trees()?;
         match self.ask(&Request::Usage).await? {
             Reply::Used(used) => Ok(used),
             other => Err(unexpected(&other)),
         }
-    }
-
-    /// Whether it knows how to stand still.
-    pub(crate) fn can_pause(&self) -> bool {
-        self.generation >= TREE_GENERATION
-    }
-
-    /// Refuses what only agents since generation 3 can do.
-    fn needs_trees(&self) -> Result<()> {
-        if self.generation >= TREE_GENERATION {
-            return Ok(());
-        }
-        Err(Error::new(
-            Code::VersionMismatch,
-            "the sandbox was made by a version of Isle that cannot do this",
-        )
-        .next("destroy the sandbox (its workspace stays) and call again"))
     }
 
     async fn greet(&self) -> Result<Welcome> {
@@ -173,14 +123,36 @@ impl AgentClient {
 
     /// Opens a stream. Nothing is sent before the first write, so a failure here means the agent
     /// has seen nothing.
-    pub(crate) async fn open(&self) -> Result<Stream> {
-        self.mux.open().await.map_err(|_| gone())
+    pub(crate) async fn open(&self, purpose: Purpose) -> Result<AgentStream> {
+        if purpose != Purpose::Idle && self.liveness.is_silent() {
+            return Err(unresponsive());
+        }
+        let opened = tokio::select! {
+            biased;
+            opened = self.mux.open() => opened.map_err(|_| gone())?,
+            () = self.liveness.falls_silent(), if purpose != Purpose::Idle => return Err(unresponsive()),
+        };
+        Ok(AgentStream::new(opened, &self.liveness, purpose))
     }
 
-    async fn request(&self, request: &Request) -> Result<Stream> {
-        let mut stream = self.open().await?;
+    async fn request(&self, request: &Request) -> Result<AgentStream> {
+        let mut stream = self.open(Purpose::Call).await?;
         write_message(&mut stream, request).await.map_err(broken)?;
         Ok(stream)
+    }
+
+    /// Whether it answers.
+    pub(crate) fn liveness(&self) -> &Arc<Liveness> {
+        &self.liveness
+    }
+
+    /// Asks it to say anything; that it did is seen where its bytes arrive.
+    pub(crate) async fn ping(&self) {
+        if let Ok(mut stream) = self.open(Purpose::Idle).await
+            && write_message(&mut stream, &Request::Hello(Hello { generation: GENERATION })).await.is_ok()
+        {
+            read_frame(&mut stream).await.ok();
+        }
     }
 
     async fn ask(&self, request: &Request) -> Result<Reply> {
@@ -189,8 +161,11 @@ impl AgentClient {
     }
 
     /// Follows a run from the start of what the agent retained.
-    pub(crate) async fn attach(&self, run: &str) -> Result<Stream> {
-        self.request(&Request::Attach(isle_wire::AttachRequest { run: run.to_owned() })).await
+    pub(crate) async fn attach(&self, run: &str) -> Result<AgentStream> {
+        let mut stream = self.open(Purpose::Run).await?;
+        let request = Request::Attach(isle_wire::AttachRequest { run: run.to_owned() });
+        write_message(&mut stream, &request).await.map_err(broken)?;
+        Ok(stream)
     }
 
     /// Signals a run.
@@ -211,9 +186,6 @@ impl AgentClient {
 
     /// The contexts in the sandbox.
     pub(crate) async fn contexts(&self) -> Result<Vec<ContextEntry>> {
-        if !self.keeps_interpreters() {
-            return Ok(Vec::new());
-        }
         let mut stream = self.request(&Request::Contexts).await?;
         Ok(answer::<ContextList>(&mut stream).await?.contexts)
     }
@@ -224,9 +196,6 @@ impl AgentClient {
             Error::new(Code::ContextNotFound, format!("there is no context {name} in the sandbox"))
                 .next("`list_contexts` shows those there are; run_code with `context` makes one")
         };
-        if !self.keeps_interpreters() {
-            return Err(missing());
-        }
         let request = ContextRequest { name: name.to_string(), action };
         match self.ask(&Request::Context(request)).await? {
             Reply::Done => Ok(()),
@@ -237,8 +206,9 @@ impl AgentClient {
     }
 
     /// Has the sandbox make its control socket; what is said there comes over the stream.
-    pub(crate) async fn control(&self) -> Result<Stream> {
-        let mut stream = self.request(&Request::Control).await?;
+    pub(crate) async fn control(&self) -> Result<AgentStream> {
+        let mut stream = self.open(Purpose::Idle).await?;
+        write_message(&mut stream, &Request::Control).await.map_err(broken)?;
         match answer(&mut stream).await? {
             Reply::Done => Ok(stream),
             Reply::Failed(failure) => Err(file_error(&failure, "the control socket")),
@@ -260,13 +230,13 @@ impl AgentClient {
 /// Where a guest path points, in the agent's words: relative ones may not leave the workspace.
 pub(crate) fn path_request(path: &GuestPath, user: GuestUser) -> PathRequest {
     let beneath = match path.place() {
-        Place::Workspace => Some(crate::values::WORKSPACE.as_bytes().to_vec().into()),
+        Place::Workspace => Some(isle_core::values::WORKSPACE.as_bytes().to_vec().into()),
         Place::Root => None,
     };
     PathRequest { path: path.as_str().as_bytes().to_vec().into(), beneath, user }
 }
 
-async fn answer<T>(stream: &mut Stream) -> Result<T>
+async fn answer<T>(stream: &mut AgentStream) -> Result<T>
 where
     T: for<'b> minicbor::Decode<'b, ()>,
 {
@@ -288,12 +258,21 @@ pub(crate) fn gone() -> Error {
 /// A stream broke or carried nonsense.
 pub(crate) fn broken(error: FrameError) -> Error {
     match error {
+        FrameError::Io(error) if error.kind() == std::io::ErrorKind::TimedOut => unresponsive(),
         FrameError::Io(_) | FrameError::Ended => gone(),
+        FrameError::TooLong(size) => too_long(size),
         FrameError::TooLarge(_)
         | FrameError::UnknownKind(_)
         | FrameError::Malformed(_)
         | FrameError::Unexpected(_) => Error::internal(format!("the agent broke the protocol: {error}")),
     }
+}
+
+/// What a caller gave does not fit into one message to the agent.
+pub(crate) fn too_long(size: usize) -> Error {
+    let limit = isle_wire::MAX_FRAME;
+    Error::new(Code::TooLarge, format!("the call comes to {size} bytes; the limit is {limit}"))
+        .next("shorten the arguments and variables: write long text to a file with write_files, or give it as stdin")
 }
 
 /// Names a frame in an error, without its contents.

@@ -7,21 +7,23 @@ use futures::stream::{self, BoxStream};
 use isle_trees::{Kind, ManifestEntry};
 use isle_wire::{
     ArchiveRefused, Carried, EditRequest, Edited, FileKind, Frame, GuestUser, ManifestPart, ManifestRequest,
-    Matches, MoveRequest, PackRequest, PruneRequest, Reply, Request, SearchRequest, Stream, UnpackRequest,
+    Matches, MoveRequest, PackRequest, PruneRequest, Reply, Request, SearchRequest, UnpackRequest,
     WatchBatch, WatchRequest, read_frame, write_frame,
 };
 use tokio::io::AsyncWrite;
 
-use super::{AgentClient, answer, broken, file_error, frame_name, gone, path_request, unexpected};
-use crate::error::{Code, Error, Result};
-use crate::values::GuestPath;
+use super::{
+    AgentClient, AgentStream, answer, broken, file_error, frame_name, gone, path_request, unexpected,
+};
+use isle_core::values::{ByteSize, GuestPath};
+use isle_core::{Code, Error, Result};
 
 /// Largest piece in one frame.
 const PIECE: usize = 256 * 1024;
 
 /// A tree on its way out.
 pub(crate) struct PackedTree {
-    stream: Stream,
+    stream: AgentStream,
     path: String,
 }
 
@@ -51,7 +53,6 @@ impl PackedTree {
 impl AgentClient {
     /// Replaces text in a file.
     pub(crate) async fn edit(&self, path: &GuestPath, request: EditRequest) -> Result<Edited> {
-        self.needs_trees()?;
         let edits = request.edits.clone();
         match self.ask(&Request::Edit(request)).await? {
             Reply::Edited(edited) => Ok(edited),
@@ -89,7 +90,6 @@ impl AgentClient {
         user: GuestUser,
         replace: bool,
     ) -> Result<()> {
-        self.needs_trees()?;
         let request = MoveRequest { from: path_request(from, user), to: path_request(to, user), replace };
         match self.ask(&Request::Move(Box::new(request))).await? {
             Reply::Done => Ok(()),
@@ -113,7 +113,6 @@ impl AgentClient {
 
     /// Searches files.
     pub(crate) async fn search(&self, path: &GuestPath, request: SearchRequest) -> Result<Matches> {
-        self.needs_trees()?;
         match self.ask(&Request::Search(request)).await? {
             Reply::Matches(matches) => Ok(matches),
             Reply::Failed(failure) => Err(file_error(&failure, path.as_str())),
@@ -128,7 +127,6 @@ impl AgentClient {
         user: GuestUser,
         recursive: bool,
     ) -> Result<BoxStream<'static, Result<WatchBatch>>> {
-        self.needs_trees()?;
         let request = Request::Watch(WatchRequest { at: path_request(path, user), recursive });
         let mut stream = self.request(&request).await?;
         match answer(&mut stream).await? {
@@ -136,6 +134,8 @@ impl AgentClient {
             Reply::Failed(failure) => return Err(file_error(&failure, path.as_str())),
             other => return Err(unexpected(&other)),
         }
+        // From here on it says something only when something happens.
+        stream.may_be_quiet();
         Ok(stream::try_unfold(stream, |mut stream| async move {
             match read_frame(&mut stream).await.map_err(broken)? {
                 None => Ok(None),
@@ -153,7 +153,6 @@ impl AgentClient {
         only: Option<Vec<Vec<u8>>>,
         hollow: u64,
     ) -> Result<PackedTree> {
-        self.needs_trees()?;
         let at = path_request(path, user);
         let mut stream =
             self.request(&Request::Pack(PackRequest { at, listed: only.is_some(), hollow })).await?;
@@ -176,7 +175,6 @@ impl AgentClient {
         bytes: u64,
         body: BoxStream<'static, Result<Bytes>>,
     ) -> Result<Carried> {
-        self.needs_trees()?;
         let request = Request::Unpack(UnpackRequest { at: path_request(path, user), entries, bytes });
         let stream = self.request(&request).await?;
         let (mut reader, mut writer) = tokio::io::split(stream);
@@ -204,10 +202,10 @@ impl AgentClient {
         &self,
         path: &GuestPath,
         user: GuestUser,
-        most: u64,
+        (most, bytes): (u64, ByteSize),
     ) -> Result<Vec<ManifestEntry>> {
-        self.needs_trees()?;
-        let request = Request::Manifest(ManifestRequest { at: path_request(path, user), most });
+        let at = path_request(path, user);
+        let request = Request::Manifest(ManifestRequest { at, most, bytes: Some(bytes.0) });
         let mut stream = self.request(&request).await?;
         match answer(&mut stream).await? {
             Reply::Done => {}
@@ -225,7 +223,7 @@ impl AgentClient {
                     {
                         return Err(Error::new(
                             Code::TooLarge,
-                            format!("{path} holds more than {most} files"),
+                            format!("{path} holds more than {most} files, or more bytes than its disk ({bytes}), files with several names counted with each"),
                         )
                         .next("choose a smaller directory"));
                     }
@@ -243,7 +241,6 @@ impl AgentClient {
 
     /// Removes files and empty directories below a directory; how many there were.
     pub(crate) async fn prune(&self, path: &GuestPath, user: GuestUser, paths: &[Vec<u8>]) -> Result<u64> {
-        self.needs_trees()?;
         let mut stream = self.request(&Request::Prune(PruneRequest { at: path_request(path, user) })).await?;
         send_names(&mut stream, paths).await?;
         match answer(&mut stream).await? {
@@ -271,7 +268,7 @@ fn described(entry: isle_wire::ManifestEntry) -> Option<ManifestEntry> {
     Some(ManifestEntry { path, kind, mode: entry.mode, size: entry.size, hash })
 }
 
-async fn send_names(stream: &mut Stream, paths: &[Vec<u8>]) -> Result<()> {
+async fn send_names(stream: &mut AgentStream, paths: &[Vec<u8>]) -> Result<()> {
     let mut piece = Vec::new();
     for path in paths {
         piece.extend_from_slice(path);
@@ -306,7 +303,7 @@ async fn send_body<W: AsyncWrite + Unpin>(
 
 fn unpack_error(failure: &isle_wire::Failure, path: &GuestPath) -> Error {
     // What is in the way is named by the agent, which knows where.
-    let in_the_way = failure.errno == 0 && failure.doing.contains(" in the way of ");
+    let in_the_way = failure.errno == 0 && failure.doing.contains("; cannot replace it by ");
     let error = file_error(failure, path.as_str());
     if in_the_way {
         return Error::new(error.code, format!("nothing was unpacked: {}", failure.doing))

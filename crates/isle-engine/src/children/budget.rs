@@ -2,9 +2,9 @@
 //! under which sandboxes are counted and put in place, so that two spawns never share the same room.
 
 use super::policy::SpawnPolicy;
-use crate::backend::{ChildOf, Limits};
-use crate::error::{Code, Error, Result};
-use crate::values::{Address, ByteSize, SandboxId};
+use isle_core::backend::{ChildOf, Limits};
+use isle_core::values::{Address, ByteSize, SandboxId};
+use isle_core::{Code, Error, Result};
 
 /// The least memory worth asking for.
 const LEAST_MEMORY: ByteSize = ByteSize::mib(64);

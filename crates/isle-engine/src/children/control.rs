@@ -10,17 +10,15 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::SpawnRequest;
-use super::line::{self, Call, Command, Exec, Line, Spawn};
-use crate::context::{Authority, CallContext, Door};
-use crate::engine::Inner;
-use crate::error::{Code, Error, Result};
-use crate::ops::children::{ChildBrief, Family};
-use crate::ops::shapes::{RunResult, RunState};
-use crate::run::{Input, OnCancel, Patience, Place, Plan, Program, RunKind, RunLimits};
-use crate::sandbox::{Sandbox, SandboxState};
-use crate::values::{Address, GuestPath, SandboxName, Span};
-use crate::vault::Wishes;
+use super::control_protocol::{self, Command, ControlCall, ControlRequest, Exec, Spawn};
+use super::shapes::{child_brief, own_family_shape};
+use super::{Children, SpawnRequest};
+use crate::context::{CallContext, CallerRole, Door};
+use crate::run::{OnCancel, Plan, Program, RunKind, RunTarget, directory, text_input};
+use crate::sandbox::{ControlSockets, Sandbox, SandboxState};
+use isle_api::shapes::{RunResult, RunState};
+use isle_core::values::{Address, SandboxName, Span};
+use isle_core::{Code, Error, Result};
 
 /// How long a command may run that says nothing about it.
 const TIMEOUT: Span = Span::seconds(300);
@@ -29,30 +27,31 @@ const OUTPUT: usize = 512 * 1024;
 /// How long the end of a command may take to be told after its time.
 const GRACE: Duration = Duration::from_secs(30);
 
-impl Inner {
-    /// Listens to a sandbox that has a control socket, for as long as its connection lasts.
-    pub(crate) fn relay_control(self: &Arc<Self>, sandbox: &Arc<Sandbox>) {
+impl ControlSockets for Children {
+    fn listen(self: Arc<Self>, sandbox: &Arc<Sandbox>) {
         if !sandbox.spec.control {
             return;
         }
-        let (engine, sandbox) = (Arc::downgrade(self), Arc::downgrade(sandbox));
+        let (children, sandbox) = (Arc::downgrade(&self), Arc::downgrade(sandbox));
         tokio::spawn(async move {
-            if let Err(error) = relay(engine, &sandbox).await
+            if let Err(error) = relay(children, &sandbox).await
                 && let Some(sandbox) = sandbox.upgrade()
             {
                 tracing::debug!(sandbox = %sandbox.name, %error, "the control socket is not listened to");
             }
         });
     }
+}
 
+impl Children {
     /// Answers one line of a sandbox.
     async fn control(self: &Arc<Self>, parent: &Arc<Sandbox>, context: &CallContext, line: &[u8]) -> Vec<u8> {
-        match line::read(line) {
-            Ok(Line { id, call }) => {
+        match control_protocol::read(line) {
+            Ok(ControlRequest { id, call }) => {
                 let outcome = self.control_call(parent, context, call).await;
-                line::answer(&id, outcome)
+                control_protocol::answer(&id, outcome)
             }
-            Err((id, error)) => line::answer(&id, Err(error)),
+            Err((id, error)) => control_protocol::answer(&id, Err(error)),
         }
     }
 
@@ -60,28 +59,30 @@ impl Inner {
         self: &Arc<Self>,
         parent: &Arc<Sandbox>,
         context: &CallContext,
-        call: Call,
+        call: ControlCall,
     ) -> Result<Value> {
         let current = self.fleet.get(&parent.address()).is_some_and(|known| known.id == parent.id);
         if !current || parent.state() != SandboxState::Running {
             return Err(crate::agent::gone());
         }
         match call {
-            Call::Ping => Ok(json!({
+            ControlCall::Ping => Ok(json!({
                 "ok": true,
                 "parent": parent.name,
                 "version": env!("CARGO_PKG_VERSION"),
             })),
-            Call::Spawn(spawn) => {
+            ControlCall::Spawn(spawn) => {
                 let child = self.spawn_from(context, Arc::clone(parent), request(spawn)).await?;
-                serde_json::to_value(ChildBrief::of(&child)).map_err(Error::internal)
+                serde_json::to_value(child_brief(&child)).map_err(Error::internal)
             }
-            Call::List => serde_json::to_value(Family::own(self, parent)).map_err(Error::internal),
-            Call::Exec(exec) => {
+            ControlCall::List => {
+                serde_json::to_value(own_family_shape(self, parent)).map_err(Error::internal)
+            }
+            ControlCall::Exec(exec) => {
                 let child = self.own_child(parent, &exec.name)?;
                 self.exec_in(context, &child, exec).await
             }
-            Call::Run(run) => {
+            ControlCall::Run(run) => {
                 let spawn =
                     Spawn { image: run.image, cpus: run.cpus, memory: run.memory, ..Spawn::default() };
                 let child = self.spawn_from(context, Arc::clone(parent), request(spawn)).await?;
@@ -94,17 +95,17 @@ impl Inner {
                 };
                 let ran = self.exec_in(context, &child, exec).await;
                 if let Some(of) = child.child_of().cloned()
-                    && let Err(error) = self.destroy_child(context, of).await
+                    && let Err(error) = self.sandboxes.destroy_child(context, of).await
                 {
                     tracing::warn!(sandbox = %child.name, %error, "a child could not be ended; its time will end it");
                 }
                 ran
             }
-            Call::Destroy(named) => {
+            ControlCall::Destroy(named) => {
                 let child = self.own_child(parent, &named.name)?;
                 let of = child.child_of().cloned().ok_or_else(|| no_child(&named.name))?;
-                self.destroy_child(context, of).await?;
-                Ok(json!({ "name": named.name, "destroyed": true }))
+                self.sandboxes.destroy_child(context, of).await?;
+                Ok(json!({ "name": child.name, "destroyed": true }))
             }
         }
     }
@@ -112,8 +113,13 @@ impl Inner {
     /// A child of this very incarnation. Everybody else's, and sandboxes that are nobody's child, do not
     /// exist for it.
     fn own_child(&self, parent: &Sandbox, name: &SandboxName) -> Result<Arc<Sandbox>> {
+        // What its parent calls it, or its whole name.
+        let whole = match name.is_child() {
+            true => name.clone(),
+            false => name.as_str().parse().and_then(|name| parent.name.child(&name))?,
+        };
         self.fleet
-            .get(&Address::new(parent.namespace.clone(), name.clone()))
+            .get(&Address::new(parent.namespace.clone(), whole))
             .filter(|sandbox| sandbox.child_of().is_some_and(|child| child.parent_id == parent.id))
             .ok_or_else(|| no_child(name))
     }
@@ -125,33 +131,24 @@ impl Inner {
         exec: Exec,
     ) -> Result<Value> {
         let timeout = exec.timeout.unwrap_or(TIMEOUT).min(self.config.max_timeout);
-        let plan = Plan {
-            kind: RunKind::Exec,
-            job: None,
-            lock: false,
-            allow: Vec::new(),
-            secrets: Wishes::default(),
-            // Not by name: what has this name tomorrow may be somebody else's.
-            place: Place::Exactly { sandbox: Arc::clone(child) },
-            program: match exec.command {
-                Command::Shell(text) => Program::Shell(text),
-                Command::Argv(words) => Program::Argv(words),
-            },
-            cwd: exec.workdir.as_deref().map(GuestPath::parse_absolute).transpose()?,
-            env: Vec::new(),
-            user: isle_wire::GuestUser::Sandbox,
-            timeout: Some(timeout),
-            limits: RunLimits::default(),
-            terminal: None,
-            input: exec.stdin.map_or(Input::Null, |text| Input::Bytes(text.into_bytes().into())),
-            patience: Patience::GoOn,
+        let program = match exec.command {
+            Command::Shell(text) => Program::Shell(text),
+            Command::Argv(words) => Program::Argv(words),
         };
-        let run = self.start_run(context, plan).await?;
+        // Not by name: what has this name tomorrow may be somebody else's.
+        let place = RunTarget::Incarnation { sandbox: Arc::clone(child) };
+        let plan = Plan {
+            cwd: directory(exec.workdir.as_deref())?,
+            timeout: Some(timeout),
+            input: text_input(exec.stdin),
+            ..Plan::new(RunKind::Exec, place, program)
+        };
+        let run = self.runs.start(context, plan).await?;
         run.wait(context, timeout.0 + GRACE, OnCancel::Kill).await?;
         if let Some(error) = run.finish().and_then(|finish| finish.error.clone()) {
             return Err(error);
         }
-        let result: RunResult = self.snapshot_of(&run).result(OUTPUT);
+        let result: RunResult = self.runs.snapshot_of(&run).result(OUTPUT);
         Ok(json!({
             "name": child.name,
             "result": {
@@ -186,7 +183,7 @@ fn no_child(name: &SandboxName) -> Error {
 }
 
 /// One stream, until it ends.
-async fn relay(engine: Weak<Inner>, sandbox: &Weak<Sandbox>) -> Result<()> {
+async fn relay(children: Weak<Children>, sandbox: &Weak<Sandbox>) -> Result<()> {
     let (agent, address) = {
         let Some(sandbox) = sandbox.upgrade() else { return Ok(()) };
         (sandbox.agent()?.clone(), sandbox.address())
@@ -208,7 +205,7 @@ async fn relay(engine: Weak<Inner>, sandbox: &Weak<Sandbox>) -> Result<()> {
     let context = |cancelled: CancellationToken| CallContext {
         cancelled,
         namespace: address.namespace.clone(),
-        authority: Authority::Tenant,
+        role: CallerRole::Tenant,
         ..CallContext::new(Door::Guest, format!("sandbox:{}", address.name))
     };
     let ended = loop {
@@ -232,14 +229,14 @@ async fn relay(engine: Weak<Inner>, sandbox: &Weak<Sandbox>) -> Result<()> {
                 }
             }
             Ok(ControlEvent::Line(ControlLine { connection, line })) => {
-                let (Some(engine), Some(sandbox)) = (engine.upgrade(), sandbox.upgrade()) else {
+                let (Some(children), Some(sandbox)) = (children.upgrade(), sandbox.upgrade()) else {
                     break Ok(());
                 };
                 let Some(cancelled) = open.get(&connection).cloned() else { continue };
                 let (answers, context) = (answers.clone(), context(cancelled));
                 // What it changes is done in tasks that a stopping engine waits for; for the answer it does not.
                 tokio::spawn(async move {
-                    let line = engine.control(&sandbox, &context, &line).await;
+                    let line = children.control(&sandbox, &context, &line).await;
                     let line = ControlLine { connection, line: line.into() };
                     answers.send(ControlAnswer::Line(line)).await.ok();
                 });

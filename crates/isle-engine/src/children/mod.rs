@@ -1,52 +1,77 @@
-//! Children: sandboxes that other sandboxes spawn, with rights that only shrink. Who is whose child is
-//! part of a sandbox's spec; who exists is known to the fleet alone. Nothing here keeps a second account
-//! that could differ from it.
+//! Children: sandboxes that other sandboxes spawn, with rights that only shrink.
+//!
+//! Owns the budget of spawning: which sandbox may spawn (`policy`, from the configuration), what a child gets
+//! (`budget`), how often each has spawned (the table [`SpawnCounts`]). Who is whose child is part of a sandbox's
+//! spec, and who exists is known to the fleet alone: nothing here keeps a second account that could differ.
+//! How children end is the business of `sandbox::end_children`, since a parent ends them.
+//!
+//! Invariants: a child never has more than its parent; any number of spawns at once stay within the budget
+//! (counting and taking the place is one step under one lock); a child is on record before anybody can use it.
+//!
+//! `spawn` makes one, on the request of a caller or of the parent itself; `control` is the daemon's end of the
+//! socket by which a sandbox asks for its own children and nothing else. Called by the operations on children
+//! and by `sandbox`, which has sandboxes listened to. Calls sandboxes and runs.
 
 mod budget;
 mod control;
-mod end;
-pub mod line;
+pub mod control_protocol;
 mod policy;
+mod shapes;
 mod spawn;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use crate::backend::ChildOf;
+use crate::base::{Settings, Tasks};
 use crate::context::CallContext;
-use crate::engine::Inner;
-use crate::error::Result;
-use crate::journal::Audit;
-use crate::sandbox::Sandbox;
-use crate::values::{Address, SandboxId, SandboxName};
+use crate::engine::EngineConfig;
+use crate::events::Notifier;
+use crate::journal::{Audit, Journal};
+use crate::run::Runs;
+use crate::sandbox::{Backends, Fleet, Sandbox, Sandboxes, SpawnCounts};
+use crate::variables::Variables;
+use isle_core::Result;
+use isle_core::backend::ChildOf;
+use isle_core::values::{Address, SandboxId, SandboxName};
 
 pub(crate) use budget::InUse;
 use budget::{Kin, Share};
 pub(crate) use policy::DEEPEST;
 pub use policy::{NamePattern, SpawnPolicies, SpawnPolicy};
-pub(crate) use spawn::{Counted, SpawnRequest};
+pub(crate) use shapes::{child_brief, family_shape};
+pub(crate) use spawn::SpawnRequest;
 
 /// Whether a sandbox gets a control socket.
 pub(crate) fn has_control(policy: Option<&SpawnPolicy>) -> bool {
     policy.is_some_and(|policy| policy.inject_ctl)
 }
 
-/// How often each sandbox has spawned. Whoever spawns holds the lock from counting what exists until the
-/// new child is among it.
-#[derive(Debug, Default)]
-pub(crate) struct Children {
-    counts: Mutex<HashMap<Address, u32>>,
+/// What children are built on.
+pub(crate) struct ChildrenParts {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) tasks: Arc<Tasks>,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) notifier: Arc<Notifier>,
+    pub(crate) backends: Arc<Backends>,
+    pub(crate) fleet: Arc<Fleet>,
+    pub(crate) spawn_counts: Arc<SpawnCounts>,
+    pub(crate) variables: Arc<Variables>,
+    pub(crate) sandboxes: Arc<Sandboxes>,
+    pub(crate) runs: Arc<Runs>,
 }
 
-impl Children {
-    /// How many children a sandbox ever had, those that are being made included.
-    pub(crate) fn spawned(&self, parent: &Address) -> u32 {
-        crate::lock(&self.counts).get(parent).copied().unwrap_or(0)
-    }
-
-    pub(crate) fn forget(&self, parent: &Address) {
-        crate::lock(&self.counts).remove(parent);
-    }
+/// See the module.
+pub(crate) struct Children {
+    config: Arc<EngineConfig>,
+    settings: Arc<Settings>,
+    tasks: Arc<Tasks>,
+    journal: Arc<Journal>,
+    notifier: Arc<Notifier>,
+    backends: Arc<Backends>,
+    fleet: Arc<Fleet>,
+    spawn_counts: Arc<SpawnCounts>,
+    variables: Arc<Variables>,
+    sandboxes: Arc<Sandboxes>,
+    runs: Arc<Runs>,
 }
 
 impl Sandbox {
@@ -61,10 +86,31 @@ impl Sandbox {
     }
 }
 
-impl Inner {
-    /// What the engine remembers of spawning.
-    pub(crate) fn load_spawns(&self) -> Result<()> {
-        let mut counts = crate::lock(&self.children.counts);
+impl Children {
+    pub(crate) fn new(parts: ChildrenParts) -> Self {
+        Self {
+            config: Arc::clone(parts.settings.started_with()),
+            settings: parts.settings,
+            tasks: parts.tasks,
+            journal: parts.journal,
+            notifier: parts.notifier,
+            backends: parts.backends,
+            fleet: parts.fleet,
+            spawn_counts: parts.spawn_counts,
+            variables: parts.variables,
+            sandboxes: parts.sandboxes,
+            runs: parts.runs,
+        }
+    }
+
+    /// How many children a sandbox ever had, those that are being made included.
+    pub(crate) fn spawned(&self, parent: &Address) -> u32 {
+        self.spawn_counts.spawned(parent)
+    }
+
+    /// Reads how often each sandbox has spawned, at start.
+    pub(crate) fn load(&self) -> Result<()> {
+        let mut counts = self.spawn_counts.hold();
         for (name, count) in self.journal.spawns()? {
             if let Ok(name) = name.parse() {
                 counts.insert(name, count);
@@ -74,9 +120,9 @@ impl Inner {
     }
 
     /// The operator lets a sandbox spawn as if it never had. Returns how many it had.
-    pub(crate) fn reset_spawns(&self, context: &CallContext, name: &SandboxName) -> Result<u32> {
+    pub(crate) fn reset_count(&self, context: &CallContext, name: &SandboxName) -> Result<u32> {
         let address = context.address(name);
-        let mut counts = crate::lock(&self.children.counts);
+        let mut counts = self.spawn_counts.hold();
         let before = counts.get(&address).copied().unwrap_or(0);
         let detail = serde_json::json!({ "spawned": before });
         self.journal.reset_spawns(&address, &Audit::of_name(context, "reset_spawn_count", name, detail))?;
@@ -86,8 +132,8 @@ impl Inner {
     }
 
     /// The policy of a sandbox and that of its whole tree, as the configuration says now.
-    pub(crate) fn spawn_policies_of(&self, sandbox: &Sandbox) -> Option<(SpawnPolicy, SpawnPolicy)> {
-        let root = self.config.spawn_policies.of(&sandbox.root().name)?;
+    pub(crate) fn policies_of(&self, sandbox: &Sandbox) -> Option<(SpawnPolicy, SpawnPolicy)> {
+        let root = self.config.spawn_policies.of(&sandbox.root())?;
         let own = match sandbox.child_of() {
             None => root.clone(),
             Some(child) if child.depth < DEEPEST => root.derived()?,
@@ -96,28 +142,13 @@ impl Inner {
         Some((own, root.clone()))
     }
 
-    /// Whether the policy of its tree lets the ports of a child be shown on the host.
-    pub(crate) fn child_can_expose(&self, sandbox: &Sandbox) -> bool {
-        let policy = self.config.spawn_policies.of(&sandbox.root().name);
-        sandbox.child_of().is_some() && policy.is_some_and(|policy| policy.child_can_expose)
-    }
-
     /// All that descends from an incarnation, children before grandchildren, by name.
     pub(crate) fn family(&self, parent: &SandboxId) -> Vec<Arc<Sandbox>> {
-        let all = self.fleet.named();
-        let of = |parent: &SandboxId| -> Vec<Arc<Sandbox>> {
-            let is_own =
-                |sandbox: &&Arc<Sandbox>| sandbox.child_of().is_some_and(|child| child.parent_id == *parent);
-            all.iter().filter(is_own).cloned().collect()
-        };
-        let mut family = of(parent);
-        let grandchildren: Vec<_> = family.iter().flat_map(|child| of(&child.id)).collect();
-        family.extend(grandchildren);
-        family
+        self.fleet.family(parent)
     }
 
     /// What is in use below a sandbox and in its tree.
-    pub(crate) fn spawned_use(&self, parent: &Sandbox) -> InUse {
+    pub(crate) fn in_use(&self, parent: &Sandbox) -> InUse {
         let all = self.fleet.named();
         let kin = all.iter().filter_map(|sandbox| {
             let share = Share { cpus: sandbox.spec.limits.cpus, memory: sandbox.spec.limits.memory };

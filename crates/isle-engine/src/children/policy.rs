@@ -1,11 +1,12 @@
-//! What a sandbox may spawn. The operator writes policies into the configuration, by name of the
-//! sandbox; a sandbox without one spawns nothing. Policies of children follow from that of the root of
+//! What a sandbox may spawn. The operator writes policies into the configuration, by namespace and name of
+//! the sandbox; a sandbox without one spawns nothing. A name without a namespace is one of the namespace
+//! `default`: what a tenant calls its sandboxes gives it nothing. Policies of children follow from that of the root of
 //! their tree and are never stored, so they cannot be out of date.
 
 use std::str::FromStr;
 
-use crate::error::{Code, Error, Result};
-use crate::values::{ByteSize, SandboxName, Span};
+use isle_core::values::{Address, ByteSize, ChildName, Namespace, Span};
+use isle_core::{Code, Error, Result};
 
 /// How deep a tree may be: root, child, grandchild.
 pub(crate) const DEEPEST: u8 = 2;
@@ -80,16 +81,23 @@ impl SpawnPolicy {
     }
 }
 
-/// Which sandboxes a policy is for: a name, or the beginning of names with `*` behind it.
+/// Which sandboxes a policy is for: a name, or the beginning of names with `*` behind it, in the namespace
+/// `default` unless another one, or `*` for all, stands before an `@`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamePattern {
+    /// `None`: every namespace.
+    namespace: Option<Namespace>,
     beginning: String,
     open: bool,
 }
 
 impl NamePattern {
-    fn fits(&self, name: &SandboxName) -> bool {
-        if self.open { name.as_str().starts_with(&self.beginning) } else { name.as_str() == self.beginning }
+    fn fits(&self, Address { namespace, name }: &Address) -> bool {
+        let named = match self.open {
+            true => name.as_str().starts_with(&self.beginning),
+            false => name.as_str() == self.beginning,
+        };
+        named && self.namespace.as_ref().is_none_or(|own| own == namespace)
     }
 }
 
@@ -97,13 +105,19 @@ impl FromStr for NamePattern {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let (beginning, open) = text.strip_suffix('*').map_or((text, false), |beginning| (beginning, true));
-        let is_good = (open && beginning.is_empty()) || beginning.parse::<SandboxName>().is_ok();
+        let (namespace, name) = match text.split_once('@') {
+            None => (Some(Namespace::default()), text),
+            Some(("*", name)) => (None, name),
+            Some((namespace, name)) => (Some(namespace.parse()?), name),
+        };
+        let (beginning, open) = name.strip_suffix('*').map_or((name, false), |beginning| (beginning, true));
+        let is_good = (open && beginning.is_empty()) || beginning.parse::<ChildName>().is_ok();
         if is_good {
-            return Ok(Self { beginning: beginning.to_owned(), open });
+            return Ok(Self { namespace, beginning: beginning.to_owned(), open });
         }
         Err(Error::new(Code::InvalidName, format!("{text:?} names no sandbox"))
-            .next("write the name of a sandbox, or the beginning of names with a `*` behind it"))
+            .next("write the name of a sandbox, or the beginning of names with a `*` behind it")
+            .next("for sandboxes of another namespace write NAMESPACE@NAME, and *@NAME for all namespaces"))
     }
 }
 
@@ -118,11 +132,13 @@ impl SpawnPolicies {
         Self(policies)
     }
 
-    /// The policy of a sandbox that is nobody's child: that of its name, or of the longest pattern that
-    /// fits.
-    pub(crate) fn of(&self, name: &SandboxName) -> Option<&SpawnPolicy> {
-        let fitting = self.0.iter().filter(|(pattern, _)| pattern.fits(name));
-        fitting.max_by_key(|(pattern, _)| (!pattern.open, pattern.beginning.len())).map(|(_, policy)| policy)
+    /// The policy of a sandbox that is nobody's child: that of its namespace before one of all, then that
+    /// of its name, or of the longest pattern that fits.
+    pub(crate) fn of(&self, address: &Address) -> Option<&SpawnPolicy> {
+        let fitting = self.0.iter().filter(|(pattern, _)| pattern.fits(address));
+        let closeness =
+            |pattern: &NamePattern| (pattern.namespace.is_some(), !pattern.open, pattern.beginning.len());
+        fitting.max_by_key(|(pattern, _)| closeness(pattern)).map(|(_, policy)| policy)
     }
 }
 
@@ -130,7 +146,7 @@ impl SpawnPolicies {
 mod tests {
     use super::*;
 
-    fn name(text: &str) -> SandboxName {
+    fn name(text: &str) -> Address {
         text.parse().unwrap()
     }
 
@@ -151,8 +167,28 @@ mod tests {
         for (who, count) in [("x", 1), ("build-", 2), ("build-z", 2), ("build-a", 3), ("build-ab", 4)] {
             assert_eq!(policies.of(&name(who)).map(|policy| policy.max_total), Some(count), "{who}");
         }
-        for wrong in ["", "a*b", "**", "/x", "-*"] {
+        for wrong in ["", "a*b", "**", "/x", "-*", "@x", "a b@x", "a@", "a@b@c", "a*@x", "**@x"] {
             assert_eq!(wrong.parse::<NamePattern>().unwrap_err().code, Code::InvalidName, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_policy_is_for_its_own_namespace() {
+        let policies = ["work", "acme@work", "acme@*", "*@shared", "acme@shared-*"].into_iter().zip(1..);
+        let policies =
+            SpawnPolicies::new(policies.map(|(text, count)| (text.parse().unwrap(), total(count))).collect());
+        for (who, count) in [
+            ("work", Some(1)),
+            ("acme@work", Some(2)),
+            ("other@work", None),
+            ("acme@x", Some(3)),
+            ("x", None),
+            ("shared", Some(4)),
+            ("other@shared", Some(4)),
+            ("acme@shared", Some(3)),
+            ("acme@shared-1", Some(5)),
+        ] {
+            assert_eq!(policies.of(&name(who)).map(|policy| policy.max_total), count, "{who}");
         }
     }
 

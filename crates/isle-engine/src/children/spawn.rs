@@ -2,23 +2,21 @@
 //! place, in one step under one lock, so that any number of spawns at once stay within the budget.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use isle_store::{boot_clock_ms, wall_clock_ms};
+use isle_core::clock::{boot_clock_ms, wall_clock_ms};
 
 use super::budget::Share;
 use super::policy::SpawnPolicy;
-use super::{DEEPEST, has_control};
-use crate::backend::{ChildOf, Lifetime, Limits, SandboxSpec, Tier};
+use super::{Children, DEEPEST, has_control};
 use crate::context::CallContext;
-use crate::engine::Inner;
-use crate::error::{Code, Error, Result};
 use crate::events::EventKind;
 use crate::journal::Actor;
 use crate::profile::MadeBy;
-use crate::sandbox::{Birth, Ceilings, Origin, Sandbox, SandboxState, StoredSpec, Terms};
-use crate::values::{Address, ByteSize, SandboxId, SandboxName, Span};
+use crate::sandbox::{Birth, Ceilings, CountedChild, Origin, Sandbox, SandboxState, StoredSpec, Terms};
+use isle_core::backend::{ChildOf, Lifetime, Limits, SandboxSpec, Tier};
+use isle_core::values::{Address, ByteSize, ChildName, SandboxId, SandboxName, Span};
+use isle_core::{Code, Error, Result};
 
 /// Names that are tried before a spawn without a name gives up.
 const NAMES: usize = 10_000;
@@ -26,50 +24,12 @@ const NAMES: usize = 10_000;
 /// What a child is to be; `None` leaves it to the policy.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SpawnRequest {
-    pub(crate) name: Option<SandboxName>,
+    pub(crate) name: Option<ChildName>,
     pub(crate) image: Option<String>,
     pub(crate) tier: Option<Tier>,
     pub(crate) cpus: Option<f64>,
     pub(crate) memory: Option<ByteSize>,
     pub(crate) ttl: Option<Span>,
-}
-
-/// A child that counts for its parent. Dropped before it is on record, it no longer does.
-pub(crate) struct Counted {
-    inner: Arc<Inner>,
-    parent: Address,
-    recorded: AtomicBool,
-}
-
-impl std::fmt::Debug for Counted {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Counted").field("parent", &self.parent).finish_non_exhaustive()
-    }
-}
-
-impl Counted {
-    pub(crate) fn parent(&self) -> &str {
-        self.parent.name.as_str()
-    }
-
-    pub(crate) fn parent_address(&self) -> &Address {
-        &self.parent
-    }
-
-    /// The record counts it too.
-    pub(crate) fn on_record(&self) {
-        self.recorded.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        if !self.recorded.load(Ordering::Relaxed)
-            && let Some(count) = crate::lock(&self.inner.children.counts).get_mut(&self.parent)
-        {
-            *count = count.saturating_sub(1);
-        }
-    }
 }
 
 /// What was decided about a child before anything exists of it.
@@ -83,7 +43,7 @@ struct Planned {
     lives: Duration,
 }
 
-impl Inner {
+impl Children {
     /// Spawns a child of the sandbox of that name.
     pub(crate) async fn spawn(
         self: &Arc<Self>,
@@ -91,7 +51,7 @@ impl Inner {
         parent: &SandboxName,
         request: SpawnRequest,
     ) -> Result<Arc<Sandbox>> {
-        let parent = self.looked_at(context, parent).await?;
+        let parent = self.sandboxes.looked_at(context, parent).await?;
         self.spawn_from(context, parent, request).await
     }
 
@@ -102,16 +62,16 @@ impl Inner {
         parent: Arc<Sandbox>,
         request: SpawnRequest,
     ) -> Result<Arc<Sandbox>> {
-        self.refuse_when_stopping()?;
+        self.tasks.refuse_when_stopping()?;
         let planned = self.plan_child(&parent, &request)?;
         // In a task of its own: a caller who goes away must not leave a half-made sandbox behind.
-        let (inner, actor) = (Arc::clone(self), Actor::of(context));
+        let (children, actor) = (Arc::clone(self), Actor::of(context));
         let spawning = self.tasks.spawn(async move {
             let child = match request.name {
-                Some(name) => inner.spawn_named(&actor, &parent, &planned, name).await?,
-                None => inner.spawn_numbered(&actor, &parent, &planned).await?,
+                Some(name) => children.spawn_named(&actor, &parent, &planned, name).await?,
+                None => children.spawn_numbered(&actor, &parent, &planned).await?,
             };
-            inner.end_in_time(&child);
+            children.sandboxes.end_in_time(&child);
             Ok(child)
         });
         spawning.await.map_err(|error| Error::internal(format!("spawning the child failed: {error}")))?
@@ -124,8 +84,11 @@ impl Inner {
             return Err(denied(format!("{} is a grandchild, and those spawn nothing", parent.name))
                 .next("spawn from its parent, or from the root of the tree"));
         }
-        let Some((policy, root)) = self.spawn_policies_of(parent) else {
-            let root = parent.root().name;
+        let Some((policy, root)) = self.policies_of(parent) else {
+            let root = match parent.root() {
+                root if root.namespace.is_default() => root.to_string(),
+                root => format!("\"{root}\""),
+            };
             return Err(denied(format!("no policy lets {} spawn", parent.name)).next(format!(
                 "the operator allows it with [spawn_policies.{root}] in the configuration{}",
                 if depth > 1 { " and child_can_spawn = true" } else { "" }
@@ -174,10 +137,11 @@ impl Inner {
         planned: &Planned,
     ) -> Result<Arc<Sandbox>> {
         let mut taken = None;
-        let first = self.children.spawned(&parent.address());
+        let first = self.spawned(&parent.address());
         for number in (first..).take(NAMES) {
-            let name = numbered(&parent.name, number.saturating_add(1))?;
-            if self.fleet.get(&Address::new(parent.namespace.clone(), name.clone())).is_some() {
+            let name = numbered(number.saturating_add(1))?;
+            let address = Address::new(parent.namespace.clone(), parent.name.child(&name)?);
+            if self.fleet.get(&address).is_some() {
                 continue;
             }
             match self.spawn_named(actor, parent, planned, name).await {
@@ -193,30 +157,31 @@ impl Inner {
         actor: &Actor,
         parent: &Arc<Sandbox>,
         planned: &Planned,
-        name: SandboxName,
+        name: ChildName,
     ) -> Result<Arc<Sandbox>> {
         if name.as_str().parse::<SandboxId>().is_ok() {
             return Err(Error::new(Code::InvalidName, format!("{name} looks like the id of a sandbox"))
                 .next("choose another name, or leave it away"));
         }
-        let address = Address::new(parent.namespace.clone(), name);
+        let address = Address::new(parent.namespace.clone(), parent.name.child(&name)?);
         let gate = self.fleet.gate(&address);
         let _held = gate.lock().await;
+        self.sandboxes.finish_wipe(actor, &address).await?;
         let (child, counted) = self.put_child(parent, planned, &address)?;
-        let child = self.bring_up(actor, child, Birth::Child(&counted)).await?;
-        self.tell_sandbox(EventKind::ChildSpawned, &child, "");
+        let child = self.sandboxes.bring_up(actor, child, Birth::Child(&counted)).await?;
+        self.notifier.sandbox(EventKind::ChildSpawned, &child, "");
         Ok(child)
     }
 
     /// Counts, and puts the child where it is counted by the next one. It is on record before anybody can
     /// use it.
     fn put_child(
-        self: &Arc<Self>,
+        &self,
         parent: &Sandbox,
         planned: &Planned,
         address: &Address,
-    ) -> Result<(Arc<Sandbox>, Counted)> {
-        let mut counts = crate::lock(&self.children.counts);
+    ) -> Result<(Arc<Sandbox>, CountedChild)> {
+        let mut counts = self.spawn_counts.hold();
         // Who ends a sandbox says so before it looks for children; so either this sees it, or that sees
         // the child.
         let is_current = self.fleet.get(&parent.address()).is_some_and(|known| known.id == parent.id);
@@ -229,16 +194,14 @@ impl Inner {
                 .next("choose another name, or leave it away"));
         }
         let spawned = counts.get(&parent.address()).copied().unwrap_or(0);
-        self.spawned_use(parent).admit(&planned.policy, &planned.root, spawned, planned.share)?;
+        self.in_use(parent).admit(&planned.policy, &planned.root, spawned, planned.share)?;
         let child = self.child(parent, planned, address)?;
-        self.fleet.admit(Arc::clone(&child), &Ceilings::of(&self.current()))?;
+        self.fleet.admit(Arc::clone(&child), &Ceilings::of(&self.settings.current()))?;
         if let Err(error) = self.journal.sandbox_creating(&child) {
             self.fleet.take_out(&child);
             return Err(error);
         }
-        *counts.entry(parent.address()).or_default() += 1;
-        let counted =
-            Counted { inner: Arc::clone(self), parent: parent.address(), recorded: AtomicBool::new(false) };
+        let counted = CountedChild::add(&self.spawn_counts, &mut counts, parent.address());
         Ok((child, counted))
     }
 
@@ -246,6 +209,8 @@ impl Inner {
         let (id, now) = (SandboxId::fresh(), wall_clock_ms());
         let lives = i64::try_from(planned.lives.as_millis()).unwrap_or(i64::MAX);
         let spec = SandboxSpec {
+            // As its parent, where the tier is the same.
+            backend: (planned.tier == parent.spec.tier).then(|| parent.backend.name()),
             tier: planned.tier,
             image: planned.image.clone(),
             limits: Limits {
@@ -268,39 +233,21 @@ impl Inner {
                 expires_at_ms: now.saturating_add(lives),
             }),
         };
-        let backend = self.backend_for(&spec)?;
+        let backend = self.backends.for_spec(&spec)?;
         let (origin, terms) = (Origin::Explicit, Terms::default());
         let profile = parent.profile.as_ref().and_then(MadeBy::of_child);
         let (grants, authority) = (Vec::new(), None);
-        let backend_name = backend.name().to_owned();
+        let backend_name = backend.name();
         let stored = StoredSpec { origin, backend: backend_name, spec, terms, profile, grants, authority };
         Ok(Arc::new(Sandbox::new(id, address.clone(), stored, backend, now)))
     }
 }
 
 /// The name of a child that was given none.
-fn numbered(parent: &SandboxName, number: u32) -> Result<SandboxName> {
-    const LONGEST: usize = 63;
-    let ending = format!("-child-{number:04}");
-    let room = LONGEST.saturating_sub(ending.len());
-    // Names are ASCII, so every place is a border of characters.
-    let beginning = parent.as_str().get(..room).unwrap_or(parent.as_str());
-    format!("{beginning}{ending}").parse()
+fn numbered(number: u32) -> Result<ChildName> {
+    format!("child-{number:04}").parse()
 }
 
 fn denied(message: String) -> Error {
     Error::new(Code::PermissionDenied, message)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_child_without_a_name_is_numbered_after_its_parent() {
-        let name = |text: &str| text.parse::<SandboxName>().unwrap();
-        assert_eq!(numbered(&name("box"), 7).unwrap().as_str(), "box-child-0007");
-        let long = numbered(&name(&"x".repeat(63)), 12_345).unwrap();
-        assert!(long.as_str().len() <= 63 && long.as_str().ends_with("-child-12345"), "{long}");
-    }
 }

@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::{DenyList, NetworkConfig, SecretNames, SpawnPolicies, VaultConfig};
-use crate::backend::{Limits, Tier};
+use super::{DenyList, NetworkConfig, SecretNames, SpawnPolicies};
 use crate::profile::Profile;
-use crate::values::{ByteSize, Namespace, SandboxName, Span};
+use isle_core::backend::{BackendName, Limits, Tier};
+use isle_core::values::{Address, ByteSize, Namespace, SandboxName, Span};
+use isle_vault::VaultConfig;
 
 /// Settings of an engine; every field has a default.
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
+    /// Backend of new sandboxes; `None` for the first that offers the tier.
+    pub backend: Option<BackendName>,
     /// Tier of new sandboxes.
     pub tier: Tier,
     /// Image of new sandboxes.
@@ -70,8 +73,8 @@ pub struct Quotas {
     pub max_sandboxes_per_namespace: u32,
     /// What the memory limits of all sandboxes may come to.
     pub memory_budget: Option<ByteSize>,
-    /// Ended runs that are kept of each namespace, with their output.
-    pub keep_runs: u32,
+    /// What ended runs of each namespace may come to, with their output.
+    pub keep_output: ByteSize,
     /// How long they are kept.
     pub keep_runs_for: Span,
 }
@@ -85,7 +88,7 @@ impl Default for Quotas {
             max_sandboxes: 4096,
             max_sandboxes_per_namespace: 4096,
             memory_budget: None,
-            keep_runs: 10_000,
+            keep_output: ByteSize(1 << 30),
             keep_runs_for: Span::seconds(7 * 24 * 3600),
         }
     }
@@ -100,8 +103,8 @@ pub struct Deadlines {
     pub max_ttl: Option<Span>,
     /// Idle time of sandboxes made without one.
     pub default_idle: Option<Span>,
-    /// Names the two defaults do not apply to.
-    pub exempt: Vec<SandboxName>,
+    /// Sandboxes the two defaults do not apply to.
+    pub exempt: Vec<Address>,
     /// How often is looked for sandboxes whose time is up.
     pub sweep_interval: Span,
 }
@@ -112,7 +115,7 @@ impl Default for Deadlines {
             default_ttl: None,
             max_ttl: Some(Span::seconds(30 * 24 * 3600)),
             default_idle: Some(Span::seconds(7 * 24 * 3600)),
-            exempt: vec![SandboxName::default_sandbox()],
+            exempt: vec![Address::new(Namespace::default(), SandboxName::default_sandbox())],
             sweep_interval: Span::seconds(5),
         }
     }
@@ -121,6 +124,7 @@ impl Default for Deadlines {
 impl Default for EngineConfig {
     fn default() -> Self {
         Self {
+            backend: None,
             tier: Tier::Container,
             image: "host".into(),
             limits: Limits::default(),

@@ -2,7 +2,6 @@
 //! runs in them live on; the next start finds them. What was made ready and never used goes.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
@@ -11,7 +10,7 @@ use super::Inner;
 
 impl Inner {
     pub(super) async fn stop(self: &Arc<Self>, within: Duration) {
-        if self.stopping.swap(true, Ordering::AcqRel) {
+        if !self.tasks.begin_stopping() {
             return;
         }
         let until = Instant::now() + within;
@@ -23,28 +22,27 @@ impl Inner {
         }
         // What needs longer than half of the time is let go: in named sandboxes it runs on, its record
         // open and its output with the agent; one-shots and interactive commands end.
-        self.tasks.close();
         let half = Instant::now() + within / 2;
-        if timeout_at(half, self.tasks.wait()).await.is_err() {
+        if timeout_at(half, self.tasks.finished()).await.is_err() {
             tracing::info!(
-                running = self.runs.running(),
+                running = self.live.running(),
                 "commands in named sandboxes run on without the daemon"
             );
-            self.leaving.cancel();
-            self.halted.cancel();
-            if timeout_at(until, self.tasks.wait()).await.is_err() {
+            self.tasks.leaving().cancel();
+            self.tasks.halted().cancel();
+            if timeout_at(until, self.tasks.finished()).await.is_err() {
                 tracing::warn!("some work did not end in time; the next start cleans up");
             }
         }
-        if timeout_at(until, self.remove_spares()).await.is_err() {
+        if timeout_at(until, self.sandboxes.remove_spares()).await.is_err() {
             tracing::warn!("a sandbox that nobody used was not removed in time; the next start finds it");
         }
         self.webhooks.end();
         self.events.flush();
-        for backend in &self.backends {
+        for backend in self.backends.all() {
             let left = until.saturating_duration_since(Instant::now());
             if timeout_at(until, backend.shutdown(left)).await.is_err() {
-                tracing::warn!(backend = backend.name(), "the backend did not let go in time");
+                tracing::warn!(backend = %backend.name(), "the backend did not shut down in time");
             }
         }
     }

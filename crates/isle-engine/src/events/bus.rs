@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use isle_store::{EventCounter, EventFilter, EventRow, Store, wall_clock_ms};
+use isle_core::clock::wall_clock_ms;
+use isle_store::{EventCounter, EventFilter, EventRow, Store};
 use tokio::sync::{Notify, watch};
 
 use super::{Event, EventKind, Shared, Told, mask};
-use crate::error::Result;
-use crate::journal::store_error;
-use crate::values::Namespace;
+use crate::context::CallContext;
+use crate::journal::{Journal, in_background, store_error};
+use isle_core::Result;
+use isle_core::values::Namespace;
 
 /// Events in memory.
 const RING: usize = 4096;
@@ -169,11 +171,16 @@ impl Events {
     }
 
     /// The history, newest first.
-    pub(crate) fn history(&self, filter: &EventFilter) -> Result<Vec<Shared>> {
+    pub(crate) async fn history(
+        &self,
+        journal: &Journal,
+        context: &CallContext,
+        filter: EventFilter,
+    ) -> Result<(Vec<Shared>, Option<u64>)> {
         // What was told a moment ago is part of it.
         self.flush();
-        let rows = self.store.events(filter).map_err(store_error)?;
-        Ok(rows.into_iter().filter_map(from_row).collect())
+        let page = journal.listed(context, move |listing| listing.events(&filter)).await?;
+        Ok((page.rows.into_iter().filter_map(from_row).collect(), page.next))
     }
 
     /// Writes what waits to be written.
@@ -201,9 +208,12 @@ impl Events {
 
     /// Drops the oldest beyond what is kept.
     pub(crate) fn evict(&self) {
-        if let Err(error) = self.store.evict_events(KEPT, KEPT_FOR_MS, wall_clock_ms()) {
-            tracing::warn!(%error, "old events could not be removed");
-        }
+        let store = self.store.clone();
+        in_background(move || {
+            if let Err(error) = store.evict_events(KEPT, KEPT_FOR_MS, wall_clock_ms()) {
+                tracing::warn!(%error, "old events could not be removed");
+            }
+        });
     }
 
     /// Writes the history, batch by batch, for as long as the bus lives.

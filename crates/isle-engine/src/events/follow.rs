@@ -7,7 +7,7 @@ use futures::stream::{self, BoxStream, StreamExt};
 use tokio::sync::watch;
 
 use super::{Event, EventKind, Events, Shared};
-use crate::values::{RunId, SandboxName};
+use isle_core::values::{RunId, SandboxName};
 
 /// Events looked at at once.
 const BATCH: usize = 256;
@@ -171,7 +171,7 @@ mod tests {
     fn publish(bus: &Events, kind: EventKind, count: usize) {
         for number in 0..count {
             bus.publish(
-                Event::new(kind, &crate::values::Namespace::default(), format!("event {number}")),
+                Event::new(kind, &isle_core::values::Namespace::default(), format!("event {number}")),
                 &[],
             );
         }

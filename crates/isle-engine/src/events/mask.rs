@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::Event;
 use crate::run::looks_secret;
-use crate::vault::Masker;
+use isle_vault::Masker;
 
 /// Characters of one text that are kept.
 const LONGEST: usize = 300;
@@ -116,7 +116,7 @@ mod tests {
     use crate::events::EventKind;
 
     fn masked(text: &str, secrets: &[&str]) -> String {
-        let mut event = Event::new(EventKind::RunStarted, &crate::values::Namespace::default(), text)
+        let mut event = Event::new(EventKind::RunStarted, &isle_core::values::Namespace::default(), text)
             .data(json!({ "deep": [{ "er": text }] }));
         mask(&mut event, &secrets.iter().map(|secret| (*secret).to_owned()).collect::<Vec<_>>());
         assert_eq!(event.data["deep"][0]["er"], event.message);

@@ -4,23 +4,23 @@
 
 mod bus;
 mod follow;
-mod hooks;
-mod kind;
 mod mask;
+mod notifier;
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::context::CallContext;
-use crate::error::Result;
-use crate::values::{Address, Namespace, RunId};
+use isle_core::Result;
+use isle_core::values::{Address, Namespace, RunId};
 
 pub(crate) use bus::Events;
 pub(crate) use follow::Follower;
 pub use follow::{EventSelection, FollowedEvent};
-pub use kind::EventKind;
+pub use isle_api::EventKind;
 pub(crate) use mask::secret_values;
+pub(crate) use notifier::Notifier;
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq)]

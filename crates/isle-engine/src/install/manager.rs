@@ -1,103 +1,69 @@
 //! The tools that install packages: which program, with which words and variables.
 
+use isle_api::ops::install::Manager;
 use isle_wire::GuestUser;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use super::Package;
 use crate::network::GrantSet;
-use crate::run::{Language, PlannedCommand, Program, Runner, Simple};
+use crate::run::{Language, PlannedCommand, Program, Runner, SimpleCommand};
 
 /// Where Node.js's packages go; commands look there, see the base environment.
 const PREFIX: &str = "/home/sandbox/.local";
 const NODE_CACHE: &str = "/home/sandbox/.cache/npm";
 
-/// Who installs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(inline)]
-pub(crate) enum Manager {
-    /// Python packages.
-    Pip,
-    /// Node.js packages.
-    Npm,
-    /// System packages of Debian and its kin.
-    Apt,
-    /// System packages of Alpine.
-    Apk,
-}
-
-impl Manager {
-    #[cfg(test)]
-    pub(super) const ALL: [Self; 4] = [Self::Pip, Self::Npm, Self::Apt, Self::Apk];
-
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Pip => "pip",
-            Self::Npm => "npm",
-            Self::Apt => "apt",
-            Self::Apk => "apk",
-        }
-    }
+/// How a package manager is used.
+pub(crate) trait PackageManager: Copy {
+    fn manager(self) -> Manager;
 
     /// What it uses, as a set of grants.
-    pub(crate) fn set(self) -> Option<GrantSet> {
-        match self {
-            Self::Pip => Some(GrantSet::Pip),
-            Self::Npm => Some(GrantSet::Npm),
-            Self::Apt => Some(GrantSet::Apt),
-            Self::Apk => None,
+    fn set(self) -> Option<GrantSet> {
+        match self.manager() {
+            Manager::Pip => Some(GrantSet::Pip),
+            Manager::Npm => Some(GrantSet::Npm),
+            Manager::Apt => Some(GrantSet::Apt),
+            Manager::Apk => None,
         }
     }
 
-    /// The one for packages of a language; none for a shell, which has no packages of its own.
-    pub(crate) fn of_language(language: Language) -> Option<Self> {
-        match language {
-            Language::Python => Some(Self::Pip),
-            Language::Node => Some(Self::Npm),
-            Language::Shell => None,
-        }
-    }
-
-    pub(super) fn example(self) -> &'static str {
-        match self {
-            Self::Pip => "a name such as numpy, numpy==1.26.0 or uvicorn[standard]>=0.20",
-            Self::Npm => "a name such as lodash, lodash@4 or @types/node@20",
-            Self::Apt => "a name such as jq or jq=1.6-2.1",
-            Self::Apk => "a name such as jq or jq=1.7.1-r0",
+    fn example(self) -> &'static str {
+        match self.manager() {
+            Manager::Pip => "a name such as numpy, numpy==1.26.0 or uvicorn[standard]>=0.20",
+            Manager::Npm => "a name such as lodash, lodash@4 or @types/node@20",
+            Manager::Apt => "a name such as jq or jq=1.6-2.1",
+            Manager::Apk => "a name such as jq or jq=1.7.1-r0",
         }
     }
 
     /// How the names of package files end.
-    pub(super) fn endings(self) -> &'static [&'static str] {
-        match self {
-            Self::Pip => &[".whl", ".tar.gz", ".zip"],
-            Self::Npm => &[".tgz", ".tar.gz"],
-            Self::Apt => &[".deb"],
-            Self::Apk => &[".apk"],
+    fn endings(self) -> &'static [&'static str] {
+        match self.manager() {
+            Manager::Pip => &[".whl", ".tar.gz", ".zip"],
+            Manager::Npm => &[".tgz", ".tar.gz"],
+            Manager::Apt => &[".deb"],
+            Manager::Apk => &[".apk"],
         }
     }
 
-    pub(super) fn runner(self) -> Runner {
-        match self {
-            Self::Pip => Runner::Interpreter(Language::Python),
-            Self::Npm => Runner::Program { what: "npm", candidates: &["npm"] },
-            Self::Apt => Runner::Program { what: "apt", candidates: &["apt-get"] },
-            Self::Apk => Runner::Program { what: "apk", candidates: &["apk"] },
+    fn runner(self) -> Runner {
+        match self.manager() {
+            Manager::Pip => Runner::Interpreter(Language::Python),
+            Manager::Npm => Runner::Program { what: "npm", candidates: &["npm"] },
+            Manager::Apt => Runner::Program { what: "apt", candidates: &["apt-get"] },
+            Manager::Apk => Runner::Program { what: "apk", candidates: &["apk"] },
         }
     }
 
-    pub(super) fn user(self) -> GuestUser {
-        match self {
-            Self::Pip | Self::Npm => GuestUser::Sandbox,
-            Self::Apt | Self::Apk => GuestUser::Root,
+    fn user(self) -> GuestUser {
+        match self.manager() {
+            Manager::Pip | Manager::Npm => GuestUser::Sandbox,
+            Manager::Apt | Manager::Apk => GuestUser::Root,
         }
     }
 
     /// Everything after the program's name. Behind `--` nothing is an option any more.
     fn arguments(self, packages: &[Package]) -> Vec<String> {
-        let fixed: &[&str] = match self {
-            Self::Pip => &[
+        let fixed: &[&str] = match self.manager() {
+            Manager::Pip => &[
                 "-m",
                 "pip",
                 "install",
@@ -108,9 +74,9 @@ impl Manager {
                 "--progress-bar=off",
                 "--",
             ],
-            Self::Npm => &["install", "--global", "--no-fund", "--no-audit", "--loglevel=error", "--"],
-            Self::Apt => &["install", "--yes", "--no-install-recommends", "--"],
-            Self::Apk => &["add", "--update-cache", "--"],
+            Manager::Npm => &["install", "--global", "--no-fund", "--no-audit", "--loglevel=error", "--"],
+            Manager::Apt => &["install", "--yes", "--no-install-recommends", "--"],
+            Manager::Apk => &["add", "--update-cache", "--"],
         };
         fixed.iter().map(|&word| word.to_owned()).chain(packages.iter().map(Package::to_string)).collect()
     }
@@ -118,20 +84,20 @@ impl Manager {
     /// What is done before, and may fail: a clean image knows of no packages yet, and one that knows some can
     /// do without news of them.
     fn first(self, packages: &[Package]) -> Option<&'static str> {
-        match self {
-            Self::Apt if packages.iter().any(|package| !package.is_file()) => Some("update"),
+        match self.manager() {
+            Manager::Apt if packages.iter().any(|package| !package.is_file()) => Some("update"),
             // The others look for themselves.
-            Self::Apt | Self::Pip | Self::Npm | Self::Apk => None,
+            Manager::Apt | Manager::Pip | Manager::Npm | Manager::Apk => None,
         }
     }
 
     /// What installs packages.
-    pub(super) fn program(self, packages: &[Package]) -> Program {
+    fn program(self, packages: &[Package]) -> Program {
         let names: Vec<String> = packages.iter().map(Package::to_string).collect();
         let arguments = self.arguments(packages);
         let Some(first) = self.first(packages) else {
             return Program::Tool {
-                shown: format!("{} install {}", self.as_str(), names.join(" ")),
+                shown: format!("{} install {}", self.manager().as_str(), names.join(" ")),
                 runner: self.runner(),
                 arguments,
                 variables: true,
@@ -140,7 +106,7 @@ impl Manager {
         let (_, candidates) = self.runner().names();
         let name = candidates.first().copied().unwrap_or_default();
         let command = |arguments: Vec<String>, allow_failure: bool| PlannedCommand {
-            program: Simple::Argv(std::iter::once(name.to_owned()).chain(arguments).collect()),
+            program: SimpleCommand::Argv(std::iter::once(name.to_owned()).chain(arguments).collect()),
             cwd: None,
             env: Vec::new(),
             allow_failure,
@@ -152,31 +118,46 @@ impl Manager {
     }
 
     /// What the tool needs to know; whether a variable of the sandbox is stronger.
-    pub(super) fn environment(self) -> &'static [(&'static str, &'static str, bool)] {
-        match self {
-            Self::Pip => &[
+    fn environment(self) -> &'static [(&'static str, &'static str, bool)] {
+        match self.manager() {
+            Manager::Pip => &[
                 // The home of a sandbox is nobody's system.
                 ("PIP_BREAK_SYSTEM_PACKAGES", "1", false),
                 ("PIP_RETRIES", "1", true),
             ],
-            Self::Npm => &[
+            Manager::Npm => &[
                 ("npm_config_prefix", PREFIX, false),
                 ("npm_config_cache", NODE_CACHE, true),
                 ("npm_config_update_notifier", "false", true),
                 ("npm_config_fetch_retries", "1", true),
             ],
-            Self::Apt => &[("DEBIAN_FRONTEND", "noninteractive", false)],
-            Self::Apk => &[],
+            Manager::Apt => &[("DEBIAN_FRONTEND", "noninteractive", false)],
+            Manager::Apk => &[],
         }
     }
 
     /// The variable that names another index.
-    pub(super) fn index_variable(self) -> Option<&'static str> {
-        match self {
-            Self::Pip => Some("PIP_INDEX_URL"),
-            Self::Npm => Some("npm_config_registry"),
-            Self::Apt | Self::Apk => None,
+    fn index_variable(self) -> Option<&'static str> {
+        match self.manager() {
+            Manager::Pip => Some("PIP_INDEX_URL"),
+            Manager::Npm => Some("npm_config_registry"),
+            Manager::Apt | Manager::Apk => None,
         }
+    }
+}
+
+impl PackageManager for Manager {
+    fn manager(self) -> Manager {
+        self
+    }
+}
+
+/// The one for packages of a language; none for a shell, which has no packages of its own.
+pub(crate) fn manager_of(language: Language) -> Option<Manager> {
+    match language {
+        Language::Python => Some(Manager::Pip),
+        Language::Node => Some(Manager::Npm),
+        Language::Shell => None,
     }
 }
 
@@ -203,8 +184,8 @@ mod tests {
             Program::Commands { commands, .. } => commands
                 .into_iter()
                 .map(|command| match command.program {
-                    Simple::Argv(argv) => argv,
-                    Simple::Shell(text) => panic!("a shell: {text}"),
+                    SimpleCommand::Argv(argv) => argv,
+                    SimpleCommand::Shell(text) => panic!("a shell: {text}"),
                 })
                 .collect(),
             Program::Tool { arguments, .. } => vec![[vec!["apt-get".to_owned()], arguments].concat()],
@@ -234,8 +215,7 @@ mod tests {
     #[test]
     fn the_real_apt_installs_by_name_by_version_and_from_a_file() {
         if !["/usr/bin/apt-get", "/usr/bin/dpkg-scanpackages"].iter().all(|path| Path::new(path).exists()) {
-            println!("skipped: this host has no apt, or nothing that makes a repository for it");
-            return;
+            isle_e2e::skip!("this host has no apt, or nothing that makes a repository for it");
         }
         let place = tempfile::tempdir().unwrap();
         let (root, repository) = (place.path().join("root"), place.path().join("repository"));

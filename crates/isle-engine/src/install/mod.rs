@@ -1,6 +1,11 @@
 //! Packages, installed inside a sandbox by its own tools: Python's and Node.js's into the home of the
 //! sandbox user, those of the system where the image has a root of its own. No shell is in between,
 //! and nothing of the host is ever changed.
+//!
+//! The installer owns nothing: an installation is a run like any other, and its verdict is the run's. What it
+//! adds is which program installs (`manager`), what a package may be called (`package`), and which hosts an
+//! installation may reach: those the operator granted with the call, or those the configuration grants to
+//! every installation.
 
 mod manager;
 mod package;
@@ -8,16 +13,18 @@ mod package;
 use std::sync::Arc;
 
 use crate::context::CallContext;
-use crate::engine::Inner;
-use crate::error::{Code, Error, Result};
-use crate::network::Granting;
-use crate::ops::shapes::RunState;
-use crate::run::{Input, Language, OnCancel, Patience, Place, Plan, Run, RunKind, RunLimits};
-use crate::sandbox::Sandbox;
-use crate::values::Span;
-use crate::vault::Wishes;
+use crate::engine::EngineConfig;
+use crate::network::{AskedGrants, InstallNetwork, NetworkWish};
+use crate::run::{Language, OnCancel, Plan, Run, RunKind, RunTarget, Runs};
+use crate::sandbox::{Fleet, Sandbox};
+use crate::variables::Variables;
+use isle_api::shapes::RunState;
+use isle_core::values::Span;
+use isle_core::{Code, Error, Result};
 
-pub(crate) use manager::Manager;
+pub(crate) use isle_api::ops::install::Manager;
+pub(crate) use manager::PackageManager;
+use manager::manager_of;
 pub(crate) use package::{Addresses, Package};
 
 /// How long an installation may take when nobody says otherwise.
@@ -44,13 +51,13 @@ pub(crate) struct Chosen {
     index: Option<String>,
     timeout: Option<Span>,
     /// What the operator lets this installation reach.
-    pub(crate) granting: Granting,
+    pub(crate) asked: Option<Arc<AskedGrants>>,
 }
 
 impl Wanted {
     /// Packages for code of a language.
     pub(crate) fn for_language(language: Language, packages: Vec<String>) -> Result<Self> {
-        let Some(manager) = Manager::of_language(language) else {
+        let Some(manager) = manager_of(language) else {
             return Err(Error::new(Code::InvalidArgument, "packages are for Python and Node code")
                 .next("leave packages out, or call install before"));
         };
@@ -113,13 +120,7 @@ impl Wanted {
                 .next("leave it out"));
         }
         let packages = self.read(manager)?;
-        Ok(Chosen {
-            manager,
-            packages,
-            index: self.index.clone(),
-            timeout: self.timeout,
-            granting: Granting::default(),
-        })
+        Ok(Chosen { manager, packages, index: self.index.clone(), timeout: self.timeout, asked: None })
     }
 
     /// With the manager that was named, for an image.
@@ -162,19 +163,36 @@ impl Wanted {
     }
 }
 
-impl Inner {
+/// See the module.
+pub(crate) struct Installer {
+    config: Arc<EngineConfig>,
+    fleet: Arc<Fleet>,
+    variables: Arc<Variables>,
+    runs: Arc<Runs>,
+}
+
+impl Installer {
+    pub(crate) fn new(
+        config: Arc<EngineConfig>,
+        fleet: Arc<Fleet>,
+        variables: Arc<Variables>,
+        runs: Arc<Runs>,
+    ) -> Self {
+        Self { config, fleet, variables, runs }
+    }
+
     /// Starts an installation. It is a run like any other.
-    pub(crate) async fn start_install(
-        self: &Arc<Self>,
+    pub(crate) async fn start(
+        &self,
         context: &CallContext,
-        place: Place,
+        place: RunTarget,
         chosen: &Chosen,
     ) -> Result<Arc<Run>> {
         let manager = chosen.manager;
         let known = match &place {
-            Place::Named { name, .. } => self.variables.of(&context.address(name)),
-            Place::Exactly { sandbox } => self.variables.of(&sandbox.address()),
-            Place::OneShot { .. } | Place::Held { .. } => Default::default(),
+            RunTarget::Named { name, .. } => self.variables.of(&context.address(name)),
+            RunTarget::Incarnation { sandbox } => self.variables.of(&sandbox.address()),
+            RunTarget::OneShot { .. } | RunTarget::KeptOneShot { .. } => Default::default(),
         };
         let mut env: Vec<(String, String)> = manager
             .environment()
@@ -185,67 +203,45 @@ impl Inner {
         if let (Some(variable), Some(index)) = (manager.index_variable(), &chosen.index) {
             env.push((variable.to_owned(), index.clone()));
         }
-        let granting = self.install_network(context, &place, chosen).await;
-        for (name, value) in &granting.env {
-            if !known.contains_key(name) && !env.iter().any(|(set, _)| set == name) {
-                env.push((name.clone(), value.clone()));
-            }
-        }
         let plan = Plan {
-            kind: RunKind::Install,
-            place,
-            program: manager.program(&chosen.packages),
-            cwd: None,
+            network: NetworkWish {
+                asked: chosen.asked.clone(),
+                install: Some(InstallNetwork {
+                    set: manager.set().filter(|_| self.has_network(context, &place)),
+                    variables: known,
+                }),
+            },
             env,
             user: manager.user(),
             timeout: Some(chosen.timeout.unwrap_or(TIME.min(self.config.max_timeout))),
-            limits: RunLimits::default(),
-            terminal: None,
-            input: Input::Null,
-            patience: Patience::GoOn,
-            job: None,
-            lock: false,
-            allow: granting.grants,
-            secrets: Wishes::default(),
+            ..Plan::new(RunKind::Install, place, manager.program(&chosen.packages))
         };
-        self.start_run(context, plan).await
+        self.runs.start(context, plan).await
     }
 
-    /// What an installation may reach: what the operator said with it, or what the configuration lets every
-    /// installation reach. A child has no network of its own, so it installs from files.
-    async fn install_network(&self, context: &CallContext, place: &Place, chosen: &Chosen) -> Granting {
-        let set = chosen.manager.set().filter(|set| self.config.network.install.contains(set));
-        let (Some(set), true) = (set, chosen.granting.grants.is_empty()) else {
-            return chosen.granting.clone();
-        };
+    /// Whether an installation there can reach anything. A child has no network of its own, so it installs
+    /// from files.
+    fn has_network(&self, context: &CallContext, place: &RunTarget) -> bool {
         let of = |sandbox: &Sandbox| sandbox.child_of().is_none();
-        let has_gate = match place {
-            Place::Exactly { sandbox } => of(sandbox),
-            Place::Named { name, .. } => {
+        match place {
+            RunTarget::Incarnation { sandbox } => of(sandbox),
+            RunTarget::Named { name, .. } => {
                 self.fleet.get(&context.address(name)).is_some_and(|sandbox| of(&sandbox))
             }
-            Place::OneShot { .. } => true,
-            Place::Held { .. } => false,
-        };
-        if !has_gate {
-            return Granting::default();
+            RunTarget::OneShot { .. } => true,
+            RunTarget::KeptOneShot { .. } => false,
         }
-        // Without it the installer itself says what is missing.
-        self.granted_set(set).await.unwrap_or_else(|error| {
-            tracing::warn!(%error, set = set.as_str(), "an installation has no network");
-            Granting::default()
-        })
     }
 
     /// Installs what a piece of code needs before it runs. That it failed is told apart from a failure of
     /// the code, which was not run.
     pub(crate) async fn install_before(
-        self: &Arc<Self>,
+        &self,
         context: &CallContext,
-        place: Place,
+        place: RunTarget,
         chosen: &Chosen,
     ) -> Result<()> {
-        let run = self.start_install(context, place, chosen).await?;
+        let run = self.start(context, place, chosen).await?;
         let time = chosen.timeout.unwrap_or(TIME).0;
         run.wait(context, time * 2, OnCancel::Kill).await?;
         if let Some(error) = run.finish().and_then(|finish| finish.error.clone()) {

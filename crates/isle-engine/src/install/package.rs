@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use super::Manager;
-use crate::error::{Code, Error, Result};
+use super::{Manager, PackageManager};
+use isle_core::{Code, Error, Result};
 
 const LONGEST: usize = 214;
 

@@ -1,13 +1,14 @@
 //! Rows of the audit log to be: who did something, and what.
 
-use isle_store::{AuditEntry, RunRow, SandboxRow, wall_clock_ms};
+use isle_core::clock::wall_clock_ms;
+use isle_store::{AuditEntry, RunRow, SandboxRow};
 use serde_json::{Value, json};
 
 use crate::context::CallContext;
-use crate::network::Ask;
+use crate::network::NetworkRequest;
 use crate::run::Run;
 use crate::sandbox::Sandbox;
-use crate::values::{Namespace, SandboxName};
+use isle_core::values::{Address, Namespace, SandboxName};
 
 /// Who did something, and through which door.
 #[derive(Debug, Clone)]
@@ -98,8 +99,9 @@ impl Audit {
     }
 
     /// Something that happened to a workspace without a sandbox.
-    pub(crate) fn workspace(context: &CallContext, action: &str, name: &SandboxName) -> Self {
-        Self(Actor::of(context).entry(action, Some(name.to_string()), None, json!({})))
+    pub(crate) fn workspace(actor: &Actor, action: &str, address: &Address) -> Self {
+        let entry = actor.entry(action, Some(address.name.to_string()), None, json!({}));
+        Self(AuditEntry { namespace: recorded(&address.namespace), ..entry })
     }
 
     /// Something that was done about the name of a sandbox, or was refused.
@@ -124,7 +126,7 @@ impl Audit {
     }
 
     /// An answer to a request, on record where that came from.
-    pub(crate) fn answer(context: &CallContext, action: &str, ask: &Ask, detail: Value) -> Self {
+    pub(crate) fn answer(context: &CallContext, action: &str, ask: &NetworkRequest, detail: Value) -> Self {
         let run = ask.run().map(|run| run.to_string());
         let entry = Actor::of(context).entry(action, Some(ask.address.name.to_string()), run, detail);
         Self(AuditEntry { namespace: recorded(&ask.address.namespace), ..entry })

@@ -4,38 +4,46 @@
 mod audit;
 mod sandboxes;
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
+use isle_core::clock::wall_clock_ms;
 use isle_store::{
-    RunEnd, RunFilter, RunOutput, RunRow, SecretUseRow, Store, StoreError, SyncRow, VariableRow,
-    wall_clock_ms,
+    Listing, ReadShare, RunEnd, RunOutput, RunRetention, RunRow, SecretUseRow, Store, StoreError, SyncRow,
+    VariableRow,
 };
 use serde_json::{Value, json};
 
-use crate::backend::Lifetime;
+use crate::context::{CallContext, CallerRole};
 use crate::engine::Quotas;
-use crate::error::{Code, Error, Result};
 use crate::network::StoredGrant;
-use crate::ops::shapes::{CommandRecord, CommandState, RunState};
-use crate::pipeline::Stage;
+use crate::pipeline::{Stage, Stages};
 use crate::run::output::KeptOutput;
-use crate::run::{Finish, Held, NEVER_RAN, Run, RunKind, lost_note};
+use crate::run::{Enforcement, Finish, NEVER_RAN, Run, RunKind, lost_note};
 use crate::sandbox::Sandbox;
-use crate::values::{Address, JobName, Namespace, RunId};
+use isle_api::shapes::{CommandRecord, CommandState, RunState};
+use isle_core::backend::Lifetime;
+use isle_core::values::{Address, JobName, Namespace, RunId};
+use isle_core::{Code, Error, Result};
 
 pub(crate) use audit::{Actor, Audit, namespace_of};
 
 /// How many runs end between two looks at what is too old.
 const EVICT_EVERY: u64 = 256;
+/// An ended run can be read for at least this long, however much its namespace keeps.
+const MIN_AGE_MS: i64 = 10 * 60 * 1000;
 
 /// The journal.
 #[derive(Debug)]
 pub(crate) struct Journal {
     store: Store,
     ended: AtomicU64,
-    /// Ended runs that are kept of each namespace, and for how long, in milliseconds.
-    kept_runs: AtomicU64,
+    /// What the ended runs of each namespace may come to, in bytes, and for how long they are kept, in
+    /// milliseconds.
+    kept_bytes: AtomicU64,
     kept_for_ms: AtomicI64,
+    /// Whether old ones are being deleted at the moment.
+    evicting: Arc<AtomicBool>,
 }
 
 impl Journal {
@@ -43,8 +51,9 @@ impl Journal {
         let journal = Self {
             store,
             ended: AtomicU64::new(0),
-            kept_runs: AtomicU64::new(0),
+            kept_bytes: AtomicU64::new(0),
             kept_for_ms: AtomicI64::new(0),
+            evicting: Arc::default(),
         };
         journal.keep(quotas);
         journal
@@ -52,7 +61,7 @@ impl Journal {
 
     /// Changes how much is kept.
     pub(crate) fn keep(&self, quotas: &Quotas) {
-        self.kept_runs.store(quotas.keep_runs.into(), Ordering::Relaxed);
+        self.kept_bytes.store(quotas.keep_output.0, Ordering::Relaxed);
         let milliseconds = i64::try_from(quotas.keep_runs_for.0.as_millis()).unwrap_or(i64::MAX);
         self.kept_for_ms.store(milliseconds, Ordering::Relaxed);
     }
@@ -131,6 +140,13 @@ impl Journal {
         self.store.forget_variables_audited(&sandbox.to_string(), &audit.0).map_err(store_error)
     }
 
+    /// There was nothing to wipe. Not being able to say so is logged only: the next start finds out again.
+    pub(crate) fn forget_wipe(&self, sandbox: &Address) {
+        if let Err(error) = self.store.forget_wipe(&sandbox.to_string()) {
+            tracing::warn!(%sandbox, %error, "a wipe of nothing stays on record");
+        }
+    }
+
     /// A command is about to be sent.
     pub(crate) fn begin_run(&self, run: &Run, actor: &Actor) -> Result<()> {
         let named = run.sandbox.spec.lifetime == Lifetime::Named;
@@ -151,7 +167,7 @@ impl Journal {
             commands: command_records(&run.command_records()),
             violations: Value::Array(Vec::new()),
             limits_hit: Value::Array(Vec::new()),
-            containment: json!(Held::of(&run.sandbox)),
+            containment: json!(Enforcement::of(&run.sandbox)),
             ..RunRow::default()
         };
         self.store.begin_run(&row).map_err(|error| match error {
@@ -192,13 +208,7 @@ impl Journal {
     }
 
     /// It has ended: its record, its output and its audit row, all or nothing.
-    pub(crate) fn finish_run(
-        &self,
-        run: &Run,
-        finish: &Finish,
-        actor: &Actor,
-        stages: &[Stage],
-    ) -> Result<()> {
+    pub(crate) fn finish_run(&self, run: &Run, finish: &Finish, actor: &Actor, stages: Stages) -> Result<()> {
         let (stdout, stderr) = run.kept();
         let end = RunEnd {
             state: finish.state.as_str().into(),
@@ -233,7 +243,7 @@ impl Journal {
             "sandbox_id": run.sandbox.id,
             "tier": run.sandbox.spec.tier,
             "limits_hit": finish.limits_hit.iter().map(|hit| hit.limit).collect::<Vec<_>>(),
-            "stages": stages.iter().map(|stage| stage.as_str()).collect::<Vec<_>>(),
+            "stages": stages.list().map(Stage::as_str).collect::<Vec<_>>(),
             "network": run.reach,
         });
         let entry = actor.entry(
@@ -277,9 +287,22 @@ impl Journal {
         self.store.run(id.as_str()).map_err(store_error)
     }
 
-    /// Runs, newest first.
-    pub(crate) fn runs(&self, filter: &RunFilter) -> Result<Vec<RunRow>> {
-        self.store.runs(filter).map_err(store_error)
+    /// Has a listing made in the turn of the caller, beside everything else: nobody waits for it, and it
+    /// waits for nothing but other listings of the same caller.
+    pub(crate) async fn listed<T: Send + 'static>(
+        &self,
+        context: &CallContext,
+        listing: impl FnOnce(&Listing<'_>) -> std::result::Result<T, StoreError> + Send + 'static,
+    ) -> Result<T> {
+        let share = match context.role {
+            CallerRole::Operator => ReadShare::Operator,
+            CallerRole::Tenant => ReadShare::Namespace(context.namespace.to_string()),
+        };
+        let (answer, answered) = tokio::sync::oneshot::channel();
+        // A caller that went away hears nothing.
+        let tell = move |outcome| drop(answer.send(outcome));
+        self.store.queue_listing(share, listing, tell).map_err(store_error)?;
+        answered.await.map_err(|_| Error::internal("the listing failed"))?.map_err(store_error)
     }
 
     /// What is kept of the output of an ended run.
@@ -308,13 +331,43 @@ impl Journal {
         }
     }
 
-    /// Drops the oldest runs beyond what is kept.
-    pub(crate) fn evict(&self) {
-        let (runs, milliseconds) =
-            (self.kept_runs.load(Ordering::Relaxed), self.kept_for_ms.load(Ordering::Relaxed));
-        if let Err(error) = self.store.evict(runs, milliseconds, wall_clock_ms()) {
-            tracing::warn!(%error, "old runs could not be removed");
+    /// Drops the oldest runs beyond what is kept, where nobody waits for it.
+    fn evict(&self) {
+        if self.evicting.swap(true, Ordering::AcqRel) {
+            return;
         }
+        let (store, evicting, retention) = (self.store.clone(), Arc::clone(&self.evicting), self.retention());
+        in_background(move || {
+            evict(&store, &retention);
+            evicting.store(false, Ordering::Release);
+        });
+    }
+
+    /// The same on this thread, which may wait.
+    pub(crate) fn evict_now(&self) {
+        evict(&self.store, &self.retention());
+    }
+
+    fn retention(&self) -> RunRetention {
+        RunRetention {
+            min_age_ms: MIN_AGE_MS,
+            max_age_ms: self.kept_for_ms.load(Ordering::Relaxed),
+            max_bytes: self.kept_bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+fn evict(store: &Store, retention: &RunRetention) {
+    if let Err(error) = store.evict(retention, wall_clock_ms()) {
+        tracing::warn!(%error, "old runs could not be removed");
+    }
+}
+
+/// Does what takes a while, and what nobody waits for, on a thread where it holds nobody up.
+pub(crate) fn in_background(work: impl FnOnce() + Send + 'static) {
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => drop(runtime.spawn_blocking(work)),
+        Err(_) => work(),
     }
 }
 
@@ -362,6 +415,9 @@ pub(crate) fn store_error(error: StoreError) -> Error {
         }
         StoreError::RunNotFound { .. } => {
             Error::new(Code::RunNotFound, message).next("`history` lists the runs that are recorded")
+        }
+        StoreError::TooManyListings { .. } | StoreError::Interrupted => {
+            Error::new(Code::Busy, message).next("ask again when an earlier answer has arrived")
         }
         StoreError::LimitOutOfRange { .. } => {
             Error::new(Code::InvalidArgument, message).next("choose a limit in that range")

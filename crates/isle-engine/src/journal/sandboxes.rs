@@ -1,14 +1,14 @@
 //! What is written down of sandboxes, from the intent to make one to the last trace of it.
 
-use isle_store::{SandboxChange, SandboxRow};
+use isle_store::{SandboxChange, SandboxRow, WipeMark};
 use serde_json::Value;
 
 use super::{Actor, Audit, Journal, store_error};
-use crate::backend::Lifetime;
-use crate::error::{Error, Result};
 use crate::network::StoredGrant;
-use crate::sandbox::{Sandbox, SandboxState, StoredSpec};
-use crate::values::{Address, SandboxId};
+use crate::sandbox::{Sandbox, SandboxState, StoredSpec, Wipe};
+use isle_core::backend::Lifetime;
+use isle_core::values::{Address, SandboxId};
+use isle_core::{Error, Result};
 
 /// What changes in the record of a sandbox that is up.
 fn running(sandbox: &Sandbox, anchor: Value) -> Result<SandboxChange> {
@@ -64,19 +64,46 @@ impl Journal {
 
     /// It is about to be replaced by another incarnation. Until that one runs, the record stays: it has
     /// the settings.
-    pub(crate) fn sandbox_given_up(&self, sandbox: &Sandbox, audit: &Audit) -> Result<()> {
+    pub(crate) fn sandbox_given_up(
+        &self,
+        sandbox: &Sandbox,
+        audit: &Audit,
+        wipe: Option<Wipe>,
+    ) -> Result<()> {
         let change =
             SandboxChange { state: Some(SandboxState::Failed.as_str().into()), ..SandboxChange::default() };
-        self.store.update_sandbox_audited(sandbox.id.as_str(), change, &audit.0).map_err(store_error)
+        let id = sandbox.id.as_str();
+        match wipe {
+            None => self.store.update_sandbox_audited(id, change, &audit.0),
+            Some(wipe) => {
+                let mark = WipeMark { id, change, audit: Some(&audit.0) };
+                self.store.begin_wipe(&wipe.row(&sandbox.address()), Some(mark))
+            }
+        }
+        .map_err(store_error)
     }
 
-    /// It is about to be removed.
-    pub(crate) fn sandbox_destroying(&self, sandbox: &Sandbox) -> Result<()> {
+    /// It runs, and its workspace was emptied as was wanted.
+    pub(crate) fn sandbox_emptied(&self, sandbox: &Sandbox, anchor: Value, audit: &Audit) -> Result<()> {
+        let (id, address) = (sandbox.id.as_str(), sandbox.address().to_string());
+        let change = running(sandbox, anchor)?;
+        self.store.emptied_sandbox_audited(id, &address, &change, &audit.0).map_err(store_error)
+    }
+
+    /// All that belongs to a name is about to be wiped.
+    pub(crate) fn wipe_begins(&self, address: &Address) -> Result<()> {
+        self.store.begin_wipe(&Wipe::Volume.row(address), None).map_err(store_error)
+    }
+
+    /// It is about to be removed, and its volume as well if that is to be wiped.
+    pub(crate) fn sandbox_destroying(&self, sandbox: &Sandbox, wipe: Option<Wipe>) -> Result<()> {
         let change = SandboxChange {
             state: Some(SandboxState::Destroying.as_str().into()),
             ..SandboxChange::default()
         };
-        self.change(sandbox, change)
+        let Some(wipe) = wipe else { return self.change(sandbox, change) };
+        let mark = WipeMark { id: sandbox.id.as_str(), change, audit: None };
+        self.store.begin_wipe(&wipe.row(&sandbox.address()), Some(mark)).map_err(store_error)
     }
 
     /// It died. Not being able to say so is logged only: the next start finds out again.
@@ -145,7 +172,7 @@ impl Journal {
 fn stored_spec(sandbox: &Sandbox, grants: Vec<StoredGrant>) -> Result<Value> {
     let stored = StoredSpec {
         origin: sandbox.origin,
-        backend: sandbox.backend.name().to_owned(),
+        backend: sandbox.backend.name(),
         spec: sandbox.spec.clone(),
         terms: sandbox.terms,
         profile: sandbox.profile.clone(),

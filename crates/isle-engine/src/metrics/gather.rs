@@ -1,21 +1,26 @@
 //! All metrics as they are now: what was counted, and what is looked at when somebody asks.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use super::histogram::Histogram;
 use super::process::Process;
-use super::{Fate, Metric, MetricType, Origin, Sample};
-use crate::engine::Inner;
-use crate::queue::Load;
-use crate::sandbox::SandboxState;
+use super::{Metric, MetricType, Metrics, Origin, Sample, SandboxFate};
+use crate::admission::queue::{Admission, Load};
+use crate::events::Events;
+use crate::network::{Network, Ports};
+use crate::run::LiveRuns;
+use crate::sandbox::{Fleet, SandboxState, Sandboxes};
+use crate::secrets::Vault;
+use crate::webhooks::Webhooks;
 
 pub(super) type Labels = BTreeMap<&'static str, String>;
 
 impl Origin {
-    fn labels(self) -> Labels {
+    fn labels(&self) -> Labels {
         [
             ("tier", self.tier.as_str().to_owned()),
-            ("backend", self.backend.to_owned()),
+            ("backend", self.backend.to_string()),
             ("lifetime", self.lifetime.to_owned()),
         ]
         .into()
@@ -35,7 +40,7 @@ pub(super) fn one(labels: Labels, value: f64) -> Sample {
     Sample { labels, value, count: None, buckets: Vec::new() }
 }
 
-fn times(origin: Origin, histogram: &Histogram) -> Sample {
+fn times(origin: &Origin, histogram: &Histogram) -> Sample {
     Sample {
         labels: origin.labels(),
         value: histogram.sum(),
@@ -65,9 +70,24 @@ pub(super) fn histogram(name: &'static str, help: &'static str, samples: Vec<Sam
     Metric { name, kind: MetricType::Histogram, help, samples }
 }
 
-impl Inner {
+/// Where metrics come from that are asked for when somebody looks.
+pub(crate) struct MetricSources<'a> {
+    pub(crate) metrics: &'a Metrics,
+    pub(crate) events: &'a Events,
+    pub(crate) admission: &'a Admission,
+    pub(crate) fleet: &'a Fleet,
+    pub(crate) runs: &'a LiveRuns,
+    pub(crate) vault: &'a Vault,
+    pub(crate) network: &'a Network,
+    pub(crate) ports: &'a Ports,
+    pub(crate) sandboxes: &'a Sandboxes,
+    pub(crate) webhooks: &'a Webhooks,
+    pub(crate) started: Instant,
+}
+
+impl MetricSources<'_> {
     /// All metrics, as they are now.
-    pub(crate) fn metrics_now(&self) -> Vec<Metric> {
+    pub(crate) fn gather(&self) -> Vec<Metric> {
         let mut all = self.present();
         all.extend(self.counted());
         all.extend(self.gates());
@@ -83,8 +103,8 @@ impl Inner {
         let mut memory: BTreeMap<Origin, u64> = BTreeMap::new();
         for sandbox in self.fleet.all() {
             let (state, origin) = (sandbox.state(), Origin::of(&sandbox));
-            *sandboxes.entry((state.as_str(), origin)).or_default() += 1;
-            if matches!(state, SandboxState::Running | SandboxState::Paused) {
+            *sandboxes.entry((state.as_str(), origin.clone())).or_default() += 1;
+            if matches!(state, SandboxState::Running | SandboxState::Paused | SandboxState::Unresponsive) {
                 *memory.entry(origin).or_default() += sandbox.spec.limits.memory.0;
             }
         }
@@ -166,7 +186,7 @@ impl Inner {
             ]);
             runs.push(one(whence, number(counted.lost_runs)));
         }
-        let fate = |wanted: Fate| {
+        let fate = |wanted: SandboxFate| {
             let same = counted.fates.iter().filter(move |((fate, _), _)| *fate == wanted);
             same.map(|((_, origin), count)| one(origin.labels(), number(*count))).collect()
         };
@@ -177,25 +197,29 @@ impl Inner {
             histogram(
                 "isle_run_duration_seconds",
                 "How long runs took.",
-                counted.run_times.iter().map(|(origin, each)| times(*origin, each)).collect(),
+                counted.run_times.iter().map(|(origin, each)| times(origin, each)).collect(),
             ),
             histogram(
                 "isle_sandbox_create_duration_seconds",
                 "How long it took to make a sandbox, as its caller saw it.",
-                counted.create_times.iter().map(|(origin, each)| times(*origin, each)).collect(),
+                counted.create_times.iter().map(|(origin, each)| times(origin, each)).collect(),
             ),
             counter(
                 "isle_sandbox_create_failures_total",
                 "Sandboxes that could not be made.",
-                fate(Fate::Failed),
+                fate(SandboxFate::Failed),
             ),
-            counter("isle_sandboxes_destroyed_total", "Sandboxes that were removed.", fate(Fate::Destroyed)),
+            counter(
+                "isle_sandboxes_destroyed_total",
+                "Sandboxes that were removed.",
+                fate(SandboxFate::Destroyed),
+            ),
             counter(
                 "isle_sweeps_total",
                 "Looks for sandboxes whose time is up.",
-                vec![one(Labels::new(), number(self.sweeper.counts().passes))],
+                vec![one(Labels::new(), number(self.sandboxes.swept().passes))],
             ),
-            counter("isle_sandboxes_lost_total", "Sandboxes that died.", fate(Fate::Lost)),
+            counter("isle_sandboxes_lost_total", "Sandboxes that died.", fate(SandboxFate::Lost)),
             counter(
                 "isle_limits_hit_total",
                 "Limits that runs met, by limit.",

@@ -11,15 +11,15 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::Serialize;
+pub use isle_api::ops::stats::{Bucket, Metric, MetricType, Sample};
 
-use crate::backend::{Lifetime, Tier};
-use crate::error::Code;
-use crate::ops::shapes::LimitName;
 use crate::run::{Finish, Run};
 use crate::sandbox::Sandbox;
+use isle_api::shapes::LimitName;
+use isle_core::Code;
+use isle_core::backend::{BackendName, Lifetime, Tier};
 
+pub(crate) use gather::MetricSources;
 use histogram::{Buckets, Histogram};
 pub use text::{TEXT_TYPE, text};
 
@@ -31,65 +31,11 @@ const RUN_TIMES: Buckets = &[
 const CREATE_TIMES: Buckets =
     &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// What a metric is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(inline)]
-pub enum MetricType {
-    /// Only goes up, until the daemon is started anew.
-    Counter,
-    /// Goes up and down.
-    Gauge,
-    /// How often a value was in which range.
-    Histogram,
-}
-
-/// One metric with all its values.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-#[schemars(inline)]
-pub struct Metric {
-    /// Its name.
-    pub name: &'static str,
-    /// What it is.
-    #[serde(rename = "type")]
-    pub kind: MetricType,
-    /// In words.
-    pub help: &'static str,
-    /// One for each combination of labels there was.
-    pub samples: Vec<Sample>,
-}
-
-/// One value of a metric.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-#[schemars(inline)]
-pub struct Sample {
-    /// What it is about.
-    pub labels: BTreeMap<&'static str, String>,
-    /// The value; of a histogram, the sum of all that was measured.
-    pub value: f64,
-    /// Of a histogram: how often something was measured.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub count: Option<u64>,
-    /// Of a histogram: its ranges.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub buckets: Vec<Bucket>,
-}
-
-/// One range of a histogram, and all ranges below it.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
-#[schemars(inline)]
-pub struct Bucket {
-    /// Its upper bound.
-    pub up_to: f64,
-    /// How often a value was not above it.
-    pub count: u64,
-}
-
 /// Where a sandbox is from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Origin {
     tier: Tier,
-    backend: &'static str,
+    backend: BackendName,
     lifetime: &'static str,
 }
 
@@ -105,7 +51,7 @@ impl Origin {
 
 /// What became of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Fate {
+pub(crate) enum SandboxFate {
     /// It was removed.
     Destroyed,
     /// It died.
@@ -117,18 +63,18 @@ pub(crate) enum Fate {
 /// Everything that is counted.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
-    counted: Mutex<Counted>,
+    counted: Mutex<Counters>,
 }
 
 #[derive(Debug, Default)]
-struct Counted {
+struct Counters {
     /// By state, kind, and where.
     runs: BTreeMap<(&'static str, &'static str, Origin), u64>,
     /// Of which nothing but the state is known any more.
     lost_runs: u64,
     run_times: BTreeMap<Origin, Histogram>,
     create_times: BTreeMap<Origin, Histogram>,
-    fates: BTreeMap<(Fate, Origin), u64>,
+    fates: BTreeMap<(SandboxFate, Origin), u64>,
     limits: BTreeMap<String, u64>,
     /// Refused system calls.
     violations: u64,
@@ -147,7 +93,7 @@ impl Metrics {
         let origin = Origin::of(&run.sandbox);
         let (stdout, stderr) = run.totals();
         let mut counted = crate::lock(&self.counted);
-        *counted.runs.entry((finish.state.as_str(), run.kind.as_str(), origin)).or_default() += 1;
+        *counted.runs.entry((finish.state.as_str(), run.kind.as_str(), origin.clone())).or_default() += 1;
         let took = Duration::from_millis(finish.duration_ms);
         counted.run_times.entry(origin).or_insert_with(|| Histogram::new(RUN_TIMES)).add(took);
         for hit in &finish.limits_hit {
@@ -175,7 +121,7 @@ impl Metrics {
     }
 
     /// Something else became of a sandbox.
-    pub(crate) fn became(&self, sandbox: &Sandbox, fate: Fate) {
+    pub(crate) fn became(&self, sandbox: &Sandbox, fate: SandboxFate) {
         *crate::lock(&self.counted).fates.entry((fate, Origin::of(sandbox))).or_default() += 1;
     }
 

@@ -1,16 +1,17 @@
 //! The network in the metrics: what went through gates, and over ports of sandboxes.
 
+use std::sync::atomic::Ordering;
+
 use isle_egress::{DIAL_TIMES, Traffic};
 
-use super::gather::{Labels, counter, gauge, histogram, labels, number, one};
+use super::gather::{Labels, MetricSources, counter, gauge, histogram, labels, number, one};
 use super::{Bucket, Metric, Sample};
-use crate::engine::Inner;
 use crate::network::PortCount;
 
-impl Inner {
+impl MetricSources<'_> {
     /// What sandboxes reached, and what they were denied.
     pub(super) fn gates(&self) -> Vec<Metric> {
-        let Traffic { count, denied, failed, dialed } = self.traffic.now();
+        let Traffic { count, denied, failed, dialed } = self.network.traffic();
         let plain = |value: u64| vec![one(Labels::new(), number(value))];
         let mut below = 0;
         let buckets = DIAL_TIMES.iter().zip(&dialed.counts).map(|(bound, count)| {
@@ -45,6 +46,16 @@ impl Inner {
                 "Granted connections that could not be made, or broke.",
                 plain(failed),
             ),
+            counter(
+                "isle_secret_swaps_total",
+                "Values of secrets that were put into requests.",
+                plain(self.vault.swapped.load(Ordering::Relaxed)),
+            ),
+            counter(
+                "isle_secret_reflections_total",
+                "Values of secrets that servers sent back and that were masked.",
+                plain(self.vault.reflected.load(Ordering::Relaxed)),
+            ),
             histogram(
                 "isle_net_dial_duration_seconds",
                 "How long it took to resolve a granted name and to connect.",
@@ -73,11 +84,7 @@ impl Inner {
 
     /// What came to ports of sandboxes from outside.
     pub(super) fn ports(&self) -> Vec<Metric> {
-        let doors = [
-            ("exposed", self.forwards.exposed.now()),
-            ("proxy", self.forwards.proxied.now()),
-            ("peer", self.forwards.peers.now()),
-        ];
+        let doors = self.ports.counts();
         let each = |value: fn(&PortCount) -> u64| -> Vec<Sample> {
             doors.iter().map(|(door, count)| one(labels([("door", door)]), number(value(count)))).collect()
         };

@@ -10,14 +10,14 @@ use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-use super::reach::{Place, PortCount, PortCounts, PortStream, has_ports};
+use super::Ports;
+use super::port_streams::{ConnectionSlot, PortCount, PortCounts, PortStream, has_ports};
 
 use crate::context::CallContext;
-use crate::engine::Inner;
-use crate::error::{Code, Error, Result};
 use crate::journal::Audit;
 use crate::sandbox::Sandbox;
-use crate::values::{Address, SandboxId};
+use isle_core::values::{Address, SandboxId};
+use isle_core::{Code, Error, Result};
 
 /// Ports one sandbox may have on the host.
 const MOST_PORTS: usize = 64;
@@ -65,7 +65,7 @@ impl Forwards {
     }
 }
 
-impl Inner {
+impl Ports {
     /// Shows a port of a sandbox on this host's loopback. The same asked for again is the answer.
     pub(crate) async fn expose(
         self: &Arc<Self>,
@@ -78,13 +78,6 @@ impl Inner {
             sandbox.refuse_child("port on the host")?;
         }
         has_ports(sandbox)?;
-        if !sandbox.agent()?.serves_gate() {
-            return Err(Error::new(
-                Code::VersionMismatch,
-                "the sandbox was made by a version of Isle that could not do this",
-            )
-            .next("`isle reset` makes it anew; /workspace stays"));
-        }
         let there = self.forwards.of(sandbox);
         let same = |one: &&Arc<Forward>| {
             one.port == port
@@ -111,23 +104,29 @@ impl Inner {
             host_port,
             incarnation: sandbox.id.clone(),
             counts: Arc::default(),
-            ended: self.halted.child_token(),
+            ended: self.tasks.halted().child_token(),
         });
         let detail = json!({ "port": port, "host_port": host_port });
         self.journal.audit(&Audit::files(context, "expose", sandbox, detail))?;
         crate::lock(&self.forwards.known).insert(host_port, Arc::clone(&forward));
-        let (inner, sandbox, serving) = (Arc::downgrade(self), Arc::clone(sandbox), Arc::clone(&forward));
+        let (ports, sandbox, serving) = (Arc::downgrade(self), Arc::clone(sandbox), Arc::clone(&forward));
         let all = Arc::clone(&self.forwards.exposed);
         tokio::spawn(async move {
             serve(listener, &sandbox, &serving, &all).await;
-            if let Some(inner) = inner.upgrade() {
-                let mut known = crate::lock(&inner.forwards.known);
+            if let Some(ports) = ports.upgrade() {
+                let mut known = crate::lock(&ports.forwards.known);
                 if known.get(&serving.host_port).is_some_and(|one| Arc::ptr_eq(one, &serving)) {
                     known.remove(&serving.host_port);
                 }
             }
         });
         Ok(forward)
+    }
+
+    /// Whether the policy of its tree lets the ports of a child be forwarded.
+    fn child_can_expose(&self, sandbox: &Sandbox) -> bool {
+        let policy = self.config.spawn_policies.of(&sandbox.root());
+        sandbox.child_of().is_some() && policy.is_some_and(|policy| policy.child_can_expose)
     }
 
     fn taken(&self, sandbox: &Sandbox, port: u16, error: &std::io::Error) -> Error {
@@ -212,10 +211,10 @@ async fn serve(listener: TcpListener, sandbox: &Arc<Sandbox>, forward: &Arc<Forw
             continue;
         };
         // One too many is turned away by being dropped.
-        let Some(place) = Place::take(&forward.counts, all) else { continue };
+        let Some(slot) = ConnectionSlot::take(&forward.counts, all) else { continue };
         let (sandbox, port) = (Arc::clone(sandbox), forward.port);
         connections.spawn(async move {
-            if let Ok(Some(stream)) = place.dial(&sandbox, port).await {
+            if let Ok(Some(stream)) = slot.dial(&sandbox, port).await {
                 carry(socket, stream).await;
             }
         });

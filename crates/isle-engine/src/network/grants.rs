@@ -3,27 +3,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use isle_egress::{Count, Gate, Grant, GrantId};
+use isle_core::clock::wall_clock_ms;
+use isle_egress::{Gate, Grant, GrantId, RunKey, TrafficCount};
 use isle_fail::Point;
-use isle_store::wall_clock_ms;
 use serde_json::json;
 
 use super::peers::Peering;
-use super::{MOST_GRANTS, Source, StoredGrant, serve};
-use crate::backend::Tier;
+use super::{MOST_GRANTS, Network, Source, StoredGrant, serve};
+use crate::agent::unresponsive;
 use crate::context::CallContext;
-use crate::engine::Inner;
-use crate::error::{Code, Error, Result};
 use crate::events::{Event, EventKind};
 use crate::journal::Audit;
 use crate::sandbox::Sandbox;
+use isle_core::backend::GuestNetwork;
+use isle_core::values::RunId;
+use isle_core::{Code, Error, Result};
 
 /// A grant in force, as it is told.
 #[derive(Debug)]
 pub(crate) struct InForce {
     pub(crate) grant: Grant,
     pub(crate) source: Source,
-    pub(crate) count: Count,
+    pub(crate) count: TrafficCount,
     pub(crate) left: Option<Duration>,
 }
 
@@ -42,7 +43,7 @@ impl Drop for RunGrants {
     }
 }
 
-impl Inner {
+impl Network {
     /// The gate of a sandbox, with what the configuration, its profile, its namespace and earlier calls
     /// granted it.
     fn gate_of<'s>(&self, sandbox: &'s Sandbox) -> &'s Arc<Gate> {
@@ -75,8 +76,9 @@ impl Inner {
     /// Whether questions of a sandbox are put to somebody and nothing but its proxy hears them: then it is
     /// there before anything is granted. Programs elsewhere ask by looking names up, children not at all.
     pub(super) fn asks_by_proxy(&self, sandbox: &Sandbox) -> bool {
-        let spec = &sandbox.spec;
-        self.config.network.ask.is_some() && spec.tier == Tier::Process && spec.child.is_none()
+        self.config.network.ask.is_some()
+            && sandbox.capabilities.network == GuestNetwork::ProxyOnly
+            && sandbox.spec.child.is_none()
     }
 
     /// Opens the gate of a sandbox that was granted something before anybody used it.
@@ -97,9 +99,9 @@ impl Inner {
 
     /// Opens the gate of a sandbox in which somebody asks for a name: what is denied is recorded, too.
     pub(crate) fn open_gate_later(self: &Arc<Self>, sandbox: &Arc<Sandbox>) {
-        let (inner, sandbox) = (Arc::clone(self), Arc::clone(sandbox));
+        let (network, sandbox) = (Arc::clone(self), Arc::clone(sandbox));
         self.tasks.spawn(async move {
-            if let Err(error) = inner.open_gate(&sandbox).await {
+            if let Err(error) = network.open_gate(&sandbox).await {
                 tracing::debug!(sandbox = %sandbox.name, %error, "what the sandbox asks for is not recorded");
             }
         });
@@ -108,38 +110,51 @@ impl Inner {
     /// Has the agent of a sandbox serve its gate.
     pub(crate) async fn open_gate<'s>(self: &Arc<Self>, sandbox: &'s Arc<Sandbox>) -> Result<&'s Arc<Gate>> {
         let agent = sandbox.agent()?;
-        if !agent.serves_gate() {
-            return Err(Error::new(
-                Code::VersionMismatch,
-                "the sandbox was made by a version of Isle that had no network",
-            )
-            .next("`isle reset` makes it anew; /workspace stays"));
-        }
         let gate = self.gate_of(sandbox);
-        let mut attached = sandbox.network.attached.lock().await;
-        if !*attached {
+        let mut served = sandbox.network.served.lock().await;
+        if !*served {
             let asker = self.asker(sandbox);
-            gate.ask_by(asker.clone());
-            let desk = serve::Desk { teller: self.teller(sandbox), asker };
+            gate.set_approval_hook(asker.clone());
+            let handlers = serve::DenialHandlers {
+                report: self.denial_reporter(sandbox),
+                asker,
+                run_of: self.run_lookup(sandbox),
+            };
             let peering = Peering::of(self, sandbox);
-            serve::attach(agent, Arc::clone(gate), self.halted.clone(), desk, peering).await.map_err(
-                |why| {
+            serve::serve_gate(agent, Arc::clone(gate), self.tasks.halted().clone(), handlers, peering)
+                .await
+                .map_err(|why| {
+                    if sandbox.is_unresponsive() {
+                        return unresponsive();
+                    }
                     Error::new(
                         Code::SandboxFailed,
                         format!("the network of the sandbox cannot be served: {why}"),
                     )
                     .next("`isle reset` makes the sandbox anew; /workspace stays")
-                },
-            )?;
-            *attached = true;
+                })?;
+            *served = true;
         }
         Ok(gate)
     }
 
-    /// Grants something for as long as a run goes on. Who may ask for it was decided when it was read.
+    /// Which run of a sandbox its agent means. What the agent says is the guest's word: no run of another
+    /// sandbox, and none that has ended, is ever meant.
+    fn run_lookup(&self, sandbox: &Arc<Sandbox>) -> serve::RunLookup {
+        let (runs, sandbox) = (Arc::downgrade(&self.runs), sandbox.id.clone());
+        Box::new(move |run| {
+            let run = runs.upgrade()?.get(&run.parse().ok()?)?;
+            let goes_on = run.sandbox.id == sandbox && !run.state().is_final();
+            goes_on.then(|| RunKey::new(run.id.as_str()))
+        })
+    }
+
+    /// Grants something to the programs of a run, for as long as it goes on. Who may ask for it was decided
+    /// when it was read.
     pub(crate) async fn grant_for_run(
         self: &Arc<Self>,
         sandbox: &Arc<Sandbox>,
+        run: &RunId,
         grants: &[Grant],
     ) -> Result<Option<RunGrants>> {
         if grants.is_empty() {
@@ -147,7 +162,9 @@ impl Inner {
         }
         sandbox.refuse_child("network of its own")?;
         let gate = Arc::clone(self.open_gate(sandbox).await?);
-        let ids: Vec<GrantId> = grants.iter().map(|grant| gate.grant(grant.clone())).collect();
+        let holder = RunKey::new(run.as_str());
+        let ids: Vec<GrantId> =
+            grants.iter().map(|grant| gate.grant_to(grant.clone(), holder.clone())).collect();
         crate::lock(&sandbox.network.sources).extend(ids.iter().map(|&id| (id, Source::Run)));
         Ok(Some(RunGrants { gate, ids }))
     }
@@ -184,46 +201,46 @@ impl Inner {
         *crate::lock(&sandbox.network.stored) = stored;
         replace(gate, &mut sources, grants, Source::Sandbox);
         drop(sources);
-        self.asks.settle(sandbox, gate);
+        self.requests.settle(sandbox, gate);
         let message = format!("may reach {}", texts(grants).join(", "));
         let data = json!({ "grants": grants_detail(grants) });
-        self.tell_network(EventKind::NetworkGranted, sandbox, message, data);
+        self.notify(EventKind::NetworkGranted, sandbox, message, data);
         Ok(())
     }
 
     /// Tells of what a sandbox is denied.
-    fn teller(self: &Arc<Self>, sandbox: &Arc<Sandbox>) -> serve::Teller {
-        let (engine, sandbox) = (Arc::downgrade(self), Arc::downgrade(sandbox));
+    fn denial_reporter(&self, sandbox: &Arc<Sandbox>) -> serve::DenialReporter {
+        let (notifier, sandbox) = (Arc::downgrade(&self.notifier), Arc::downgrade(sandbox));
         Box::new(move |denial| {
-            let (Some(engine), Some(sandbox)) = (engine.upgrade(), sandbox.upgrade()) else { return };
+            let (Some(notifier), Some(sandbox)) = (notifier.upgrade(), sandbox.upgrade()) else { return };
             let data = json!({
                 "target": denial.target,
                 "reason": denial.reason.as_str(),
                 "rule": denial.rule,
                 "grant": denial.wanted,
             });
-            engine.tell_network(EventKind::NetworkDenied, &sandbox, denial.sentence(), data);
+            let mut event = network_event(EventKind::NetworkDenied, &sandbox, denial.sentence(), data);
+            event.run = denial.by.as_ref().map(|run| run.as_str().to_owned());
+            notifier.publish(event);
         })
     }
 
-    pub(super) fn tell_network(
+    pub(super) fn notify(
         &self,
         kind: EventKind,
         sandbox: &Sandbox,
         message: String,
         data: serde_json::Value,
     ) {
-        let mut event = Event::new(kind, &sandbox.address().namespace, message).data(data);
-        event.sandbox = Some(sandbox.name.to_string());
-        self.publish(event);
+        self.notifier.publish(network_event(kind, sandbox, message, data));
     }
 
     /// Takes grants of a sandbox back: on record first, in force at once.
     pub(crate) fn revoke(&self, context: &CallContext, sandbox: &Sandbox, grants: &[Grant]) -> Result<()> {
         // Held until all is done, so that record and gate change in the same order.
         let mut sources = crate::lock(&sandbox.network.sources);
-        let whose = format!("the sandbox {}", sandbox.name);
-        let stored = without_grants(sandbox.network.stored(), grants, &whose)?;
+        let run_of = format!("the sandbox {}", sandbox.name);
+        let stored = without_grants(sandbox.network.stored(), grants, &run_of)?;
         let audit = Audit::files(context, "revoke_grant", sandbox, json!({ "grants": texts(grants) }));
         self.journal.sandbox_grants(sandbox, stored.clone(), &audit)?;
         isle_fail::pass(Point::GrantRecorded);
@@ -247,6 +264,12 @@ impl Inner {
     }
 }
 
+fn network_event(kind: EventKind, sandbox: &Sandbox, message: String, data: serde_json::Value) -> Event {
+    let mut event = Event::new(kind, &sandbox.namespace, message).data(data);
+    event.sandbox = Some(sandbox.name.to_string());
+    event
+}
+
 /// As they are written.
 pub(super) fn texts(grants: &[Grant]) -> Vec<String> {
     grants.iter().map(ToString::to_string).collect()
@@ -257,13 +280,13 @@ pub(super) fn texts(grants: &[Grant]) -> Vec<String> {
 pub(super) fn with_grants(
     mut stored: Vec<StoredGrant>,
     grants: &[Grant],
-    whose: &str,
+    run_of: &str,
 ) -> Result<Vec<StoredGrant>> {
     let (now, texts) = (wall_clock_ms(), texts(grants));
     stored.retain(|one| !texts.contains(&one.grant) && one.revived(now).is_some());
     stored.extend(grants.iter().map(|grant| StoredGrant::of(grant, now)));
     if stored.len() > MOST_GRANTS {
-        return Err(Error::new(Code::LimitReached, format!("{whose} has at most {MOST_GRANTS} grants"))
+        return Err(Error::new(Code::LimitReached, format!("{run_of} has at most {MOST_GRANTS} grants"))
             .next("take some back with `revoke_grant`, or grant a wildcard such as *.example.com"));
     }
     Ok(stored)
@@ -273,14 +296,14 @@ pub(super) fn with_grants(
 pub(super) fn without_grants(
     mut stored: Vec<StoredGrant>,
     grants: &[Grant],
-    whose: &str,
+    run_of: &str,
 ) -> Result<Vec<StoredGrant>> {
     for text in texts(grants) {
         let before = stored.len();
         stored.retain(|one| one.grant != text);
         if stored.len() == before {
             let known: Vec<String> = stored.iter().map(|one| one.grant.clone()).collect();
-            return Err(Error::new(Code::GrantNotFound, format!("{whose} has no grant {text}"))
+            return Err(Error::new(Code::GrantNotFound, format!("{run_of} has no grant {text}"))
                 .detail("grants", known)
                 .next("name one of those in `details`; grants of the configuration are changed there"));
         }

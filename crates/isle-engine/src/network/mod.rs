@@ -2,47 +2,53 @@
 //! What a grant means and what goes through is decided in `isle-egress`; here it is kept, recorded and
 //! put between a sandbox and the world.
 
-mod answer;
-mod asks;
+mod approval_prompt;
+mod approve;
 mod forward;
 mod grants;
-mod namespace;
+mod namespace_grants;
+mod network_requests;
 mod peers;
-mod question;
-mod reach;
+mod port_streams;
+mod port_tokens;
+mod ports;
+mod run_traffic;
 mod serve;
+mod service;
 mod sets;
 mod trust;
-mod window;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use isle_egress::{Denial, Gate, Grant, GrantId, Name, Roots, Table, Totals};
+use isle_egress::{Denial, Gate, Grant, GrantId, Name, Table, TrafficTotals, TrustedCas};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
-use crate::backend::Lifetime;
 use crate::context::{CallContext, Door};
-use crate::error::{Code, Error, Result};
-use crate::ops::shapes::ViolationShape;
 use crate::sandbox::Sandbox;
-use crate::values::Span;
+use isle_api::shapes::ViolationShape;
+use isle_core::backend::Lifetime;
+use isle_core::values::{RunId, Span};
+use isle_core::{Code, Error, Result};
 
-pub(crate) use answer::Scope;
-pub(crate) use asks::{Ask, Asks, Facts};
-pub(crate) use forward::{Forward, Forwards};
+pub use approval_prompt::{Answer, Question, QuestionSender};
+pub(crate) use forward::Forward;
 pub(crate) use grants::{InForce, RunGrants};
-pub(crate) use namespace::NamespaceGrants;
+pub(crate) use network_requests::NetworkRequest;
 pub(crate) use peers::peer_name;
-pub use question::{Answer, Question, QuestionSender};
-pub use reach::PortStream;
-pub(crate) use reach::{PortCount, PortCounts, Proxied};
+pub use port_streams::PortStream;
+pub(crate) use port_streams::{PortCount, PortCounts, Proxied};
+pub(crate) use port_tokens::Minted;
+pub use port_tokens::{PortPass, PortsAddress, PortsListener};
+pub(crate) use ports::Ports;
+use run_traffic::Others;
+pub(crate) use run_traffic::{Began, RunTraffic};
+pub(crate) use service::{Network, NetworkParts};
 pub use sets::GrantSet;
-pub(crate) use sets::Granting;
-pub(crate) use window::{Began, Window};
+pub(crate) use sets::{AskedGrants, GrantSets, InstallNetwork, NetworkWish};
 
 /// Most grants one sandbox, or one namespace, may have.
 const MOST_GRANTS: usize = 256;
@@ -57,7 +63,7 @@ pub struct NetworkConfig {
     /// Names with fixed addresses, asked before the system.
     pub hosts: Table,
     /// Whom the gate believes where it opens encryption.
-    pub roots: Arc<Roots>,
+    pub roots: Arc<TrustedCas>,
     /// Clients whose packages anybody may install, over the network that takes.
     pub install: Vec<GrantSet>,
     /// How long what is denied waits for a person to answer; without it nobody is asked.
@@ -104,8 +110,8 @@ impl NetworkConfig {
 }
 
 /// Reads the authorities the operator adds to those of the system.
-fn read_roots(files: &[String]) -> Result<Roots> {
-    let mut roots = Roots::default();
+fn read_roots(files: &[String]) -> Result<TrustedCas> {
+    let mut roots = TrustedCas::default();
     for file in files {
         let refuse = |what: String| {
             Error::new(Code::ConfigInvalid, format!("network_ca_files: {file}: {what}"))
@@ -179,11 +185,11 @@ pub(crate) struct StoredGrant {
 pub(crate) struct SandboxNetwork {
     gate: OnceLock<Arc<Gate>>,
     /// What went through the gate; there since there is one.
-    traffic: OnceLock<Arc<Totals>>,
+    traffic: OnceLock<Arc<TrafficTotals>>,
     /// In whose time that was.
-    going: Mutex<window::Going>,
+    going: Mutex<run_traffic::RunsInProgress>,
     /// Whether its agent serves the gate; held while that is being asked.
-    attached: tokio::sync::Mutex<bool>,
+    served: tokio::sync::Mutex<bool>,
     sources: Mutex<Vec<(GrantId, Source)>>,
     stored: Mutex<Vec<StoredGrant>>,
     /// The authority of the gate, as it is stored.
@@ -219,7 +225,7 @@ impl SandboxNetwork {
             gate: OnceLock::new(),
             traffic: OnceLock::new(),
             going: Mutex::default(),
-            attached: tokio::sync::Mutex::new(false),
+            served: tokio::sync::Mutex::new(false),
             sources: Mutex::default(),
             stored: Mutex::new(stored),
             authority: Mutex::new(authority),
@@ -253,21 +259,27 @@ impl SandboxNetwork {
 }
 
 impl Sandbox {
-    /// What it was denied after a point of its log, as its runs tell it.
-    pub(crate) fn denials_after(&self, sequence: u64) -> Vec<ViolationShape> {
+    /// What programs of a run were denied after a point of the log, and what was denied to somebody, as the
+    /// run tells it; the latter is the run's where it went on alone.
+    fn denials_of(&self, run: &RunId, sequence: u64, others: Others) -> Vec<ViolationShape> {
         let denials = self.network.gate().map(|gate| gate.denials_after(sequence)).unwrap_or_default();
-        denials.iter().map(|denial| violation(denial, self)).collect()
+        let told = |denial: &Denial| match &denial.by {
+            Some(by) => (by.as_str() == run.as_str()).then(|| violation(denial, self)),
+            None => Some(ViolationShape { shared: others == Others::Some, ..violation(denial, self) }),
+        };
+        denials.iter().filter_map(told).collect()
     }
 
     /// Programs of a run dialed addresses so many times; it is in the log from now on, if there is one.
-    pub(crate) fn dialed_addresses(&self, count: u64) -> Option<ViolationShape> {
+    fn dialed_addresses(&self, count: u64, others: Others) -> Option<ViolationShape> {
         if count == 0 {
             return None;
         }
         if let Some(gate) = self.network.gate() {
-            gate.not_routed();
+            gate.deny_unrouted();
         }
-        Some(ViolationShape { count, ..violation(&Denial::no_route(), self) })
+        let shared = others == Others::Some;
+        Some(ViolationShape { count, shared, ..violation(&Denial::no_route(), self) })
     }
 }
 
@@ -276,6 +288,7 @@ fn violation(denial: &Denial, sandbox: &Sandbox) -> ViolationShape {
         what: format!("network: {}", denial.target),
         count: 1,
         remedy: format!("{} ({}); {}", denial.sentence(), denial.reason.as_str(), remedy(denial, sandbox)),
+        shared: false,
     }
 }
 

@@ -1,48 +1,88 @@
-//! Sandboxes of one family by name: `NAME.isle` is the sandbox NAME, for those of its own tree, on the ports
-//! that the policy of the tree's root names. It is decided here, at each look-up and each connection, and
+//! Sandboxes of one family by name: `prod.work.isle` is the sandbox `work/prod`, and `prod.isle` the one that
+//! the asker would mean by it, for those of its own tree, on the ports that the policy of the tree's root
+//! names. It is decided here, at each look-up and each connection, and
 //! the connection is made by the other sandbox's own agent: no packet ever goes from one to the other.
 
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use isle_egress::{Denial, Fate, Gate, Inside, Name, Outcome, Target};
+use isle_egress::{ConnectionResult, Denial, Gate, Name, Outcome, RunKey, SandboxStream, Target};
 
-use super::reach::{Place, has_ports};
-use crate::engine::Inner;
+use super::Network;
+use super::port_streams::{ConnectionSlot, has_ports};
 use crate::sandbox::{Sandbox, SandboxState};
+use isle_core::values::SandboxName;
 
 /// How the names of sandboxes end.
 const ENDING: &str = ".isle";
+/// Said of a name that several sandboxes of the family have.
+const SEVERAL: &str =
+    "several sandboxes of the family are called so; write the whole name, such as prod.work.isle";
 /// Said of a sandbox of the family that nobody reaches.
 const NO_PORTS: &str = "it is of tier process, where nothing can listen";
 
-/// The name by which a family knows a sandbox.
+/// The whole name by which a family knows a sandbox: as hosts are called, its own part first.
 pub(crate) fn peer_name(sandbox: &Sandbox) -> String {
-    format!("{}{ENDING}", sandbox.name.as_str().to_ascii_lowercase())
+    let parts: Vec<&str> = sandbox.name.parts().rev().collect();
+    format!("{}{ENDING}", parts.join(".").to_ascii_lowercase())
+}
+
+/// Whom a name means, of those who have it: the one of that whole name; else, by its own part, a child of the
+/// asker, then a child of its parent, then whoever else is called so alone.
+fn meant<'p>(
+    asker: &SandboxName,
+    name: &str,
+    family: impl Iterator<Item = (&'p SandboxName, String)> + Clone,
+) -> Result<Option<&'p SandboxName>, &'static str> {
+    let short = |peer: &SandboxName| format!("{}{ENDING}", peer.last_part().to_ascii_lowercase()) == name;
+    let parent = asker.parent();
+    let whole = family.clone().filter(|(_, whole)| whole == name).map(|(peer, _)| peer);
+    let short = family.map(|(peer, _)| peer).filter(|peer| short(peer));
+    let own = short.clone().filter(|peer| peer.parent().as_ref() == Some(asker));
+    let beside = short.clone().filter(|peer| parent.is_some() && peer.parent() == parent);
+    let closest: [Vec<&SandboxName>; 4] = [whole.collect(), own.collect(), beside.collect(), short.collect()];
+    match closest.into_iter().find(|found| !found.is_empty()).as_deref() {
+        None => Ok(None),
+        Some([peer]) => Ok(Some(peer)),
+        // Names of sandboxes may differ by case alone, and names of hosts may not.
+        Some(_) => Err(SEVERAL),
+    }
 }
 
 /// What the gate of a sandbox knows of its family.
 pub(super) struct Peering {
-    engine: Weak<Inner>,
+    network: Weak<Network>,
     sandbox: Weak<Sandbox>,
 }
 
 impl Peering {
-    pub(super) fn of(engine: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> Self {
-        Self { engine: Arc::downgrade(engine), sandbox: Arc::downgrade(sandbox) }
+    pub(super) fn of(network: &Arc<Network>, sandbox: &Arc<Sandbox>) -> Self {
+        Self { network: Arc::downgrade(network), sandbox: Arc::downgrade(sandbox) }
     }
 
     /// The ports of a sandbox by its name, or a denial; `None` for names that are no sandbox's.
-    pub(super) fn look_up(&self, gate: &Gate, name: &str) -> Option<Result<Vec<u16>, Denial>> {
+    pub(super) fn look_up(
+        &self,
+        gate: &Gate,
+        name: &str,
+        by: Option<&RunKey>,
+    ) -> Option<Result<Vec<u16>, Denial>> {
         let name = named(name)?;
-        Some(self.find(&name).map(|(_, _, ports)| ports).map_err(|why| gate.deny_peer(name, why)))
+        let found = self.find(&name).map(|(_, _, ports)| ports);
+        Some(found.map_err(|why| gate.deny_peer(name, why, by.cloned())))
     }
 
     /// Whether a port of a sandbox may be connected to, or a denial; `None` for hosts that are no sandbox.
-    pub(super) fn may_connect(&self, gate: &Gate, host: &str, port: u16) -> Option<Result<(), Denial>> {
+    pub(super) fn may_connect(
+        &self,
+        gate: &Gate,
+        host: &str,
+        port: u16,
+        by: Option<&RunKey>,
+    ) -> Option<Result<(), Denial>> {
         let name = named(host)?;
         let found = self.find_on(&name, port).map(drop);
-        Some(found.map_err(|why| gate.deny_peer(format!("{name}:{port}"), why)))
+        Some(found.map_err(|why| gate.deny_peer(format!("{name}:{port}"), why, by.cloned())))
     }
 
     /// Carries a connection to another sandbox; `None` for hosts that are no sandbox.
@@ -51,23 +91,24 @@ impl Peering {
         gate: &Gate,
         host: &str,
         port: u16,
-        inside: &mut Inside,
+        by: Option<&RunKey>,
+        inside: &mut SandboxStream,
     ) -> Option<Outcome> {
         let name = named(host)?;
         let began = Instant::now();
         let target = format!("{name}:{port}");
-        let (engine, peer) = match self.find_on(&name, port) {
+        let (network, peer) = match self.find_on(&name, port) {
             Ok(found) => found,
             Err(why) => {
-                let outcome = Outcome::Denied(gate.deny_peer(target, why));
-                inside.turn_away(&outcome).await;
+                let outcome = Outcome::Denied(gate.deny_peer(target, why, by.cloned()));
+                inside.reply_outcome(&outcome).await;
                 return Some(outcome);
             }
         };
-        let all = Arc::clone(&engine.forwards.peers);
-        drop(engine);
-        let connected = match Place::take(&peer.network.peers, &all) {
-            Some(place) => place.dial(&peer, port).await.ok().flatten(),
+        let all = Arc::clone(network.ports.peer_counts());
+        drop(network);
+        let connected = match ConnectionSlot::take(&peer.network.peers, &all) {
+            Some(slot) => slot.dial(&peer, port).await.ok().flatten(),
             None => None,
         };
         drop(peer);
@@ -76,12 +117,12 @@ impl Peering {
             Some(mut stream) => {
                 let carried = async {
                     let target = Target::parse(&target, None).map_err(std::io::Error::other)?;
-                    inside.open_way(&target).await?;
+                    inside.confirm_forwarded(&target).await?;
                     tokio::io::copy_bidirectional(inside, &mut stream).await
                 };
                 match carried.await {
                     Ok((sent, received)) => {
-                        gate.note_peer(target, began.elapsed(), Fate::Closed { sent, received });
+                        gate.note_peer(target, began.elapsed(), ConnectionResult::Closed { sent, received });
                         return Some(Outcome::Closed);
                     }
                     Err(error) => Outcome::Failed(error.to_string()),
@@ -89,35 +130,36 @@ impl Peering {
             }
         };
         if let Outcome::Failed(why) = &outcome {
-            gate.note_peer(target, began.elapsed(), Fate::Failed(why.clone()));
+            gate.note_peer(target, began.elapsed(), ConnectionResult::Failed(why.clone()));
         }
-        inside.turn_away(&outcome).await;
+        inside.reply_outcome(&outcome).await;
         Some(outcome)
     }
 
     /// A sandbox of the family by its name, if that port of it may be reached.
-    fn find_on(&self, name: &str, port: u16) -> Result<(Arc<Inner>, Arc<Sandbox>), Option<&'static str>> {
-        let (engine, peer, ports) = self.find(name)?;
-        if ports.contains(&port) { Ok((engine, peer)) } else { Err(None) }
+    fn find_on(&self, name: &str, port: u16) -> Result<(Arc<Network>, Arc<Sandbox>), Option<&'static str>> {
+        let (network, peer, ports) = self.find(name)?;
+        if ports.contains(&port) { Ok((network, peer)) } else { Err(None) }
     }
 
     /// A sandbox of the family by its name, and the ports that may be reached; or why it is not, where that
     /// is not a matter of policy.
     fn find(&self, name: &str) -> Result<Found, Option<&'static str>> {
-        let (engine, sandbox) = self.engine.upgrade().zip(self.sandbox.upgrade()).ok_or(None)?;
-        let ports = engine.peer_ports(&sandbox);
-        let mut same = engine.relatives(&sandbox).into_iter().filter(|peer| peer_name(peer) == name);
-        // Names of sandboxes may differ by case alone, and names of hosts may not.
-        match (same.next(), same.next()) {
-            (Some(peer), None) if has_ports(&peer).is_err() => Err(Some(NO_PORTS)),
-            (Some(peer), None) => Ok((engine, peer, ports)),
-            _ => Err(None),
+        let (network, sandbox) = self.network.upgrade().zip(self.sandbox.upgrade()).ok_or(None)?;
+        let ports = network.peer_ports(&sandbox);
+        let relatives = network.relatives(&sandbox);
+        let family = relatives.iter().map(|peer| (&peer.name, peer_name(peer)));
+        let meant = meant(&sandbox.name, name, family)?;
+        let peer = meant.and_then(|meant| relatives.iter().find(|peer| peer.name == *meant)).ok_or(None)?;
+        match has_ports(peer) {
+            Err(_) => Err(Some(NO_PORTS)),
+            Ok(()) => Ok((Arc::clone(&network), Arc::clone(peer), ports)),
         }
     }
 }
 
-/// Another sandbox, whose engine it is, and the ports of it that may be reached.
-type Found = (Arc<Inner>, Arc<Sandbox>, Vec<u16>);
+/// Another sandbox, the network it is found by, and the ports of it that may be reached.
+type Found = (Arc<Network>, Arc<Sandbox>, Vec<u16>);
 
 /// Whether a host is the name of a sandbox.
 pub(super) fn is_peer(host: &str) -> bool {
@@ -130,10 +172,10 @@ fn named(host: &str) -> Option<String> {
     name.as_str().ends_with(ENDING).then(|| name.as_str().to_owned())
 }
 
-impl Inner {
+impl Network {
     /// Ports on which a sandbox reaches others of its family; none unless the policy of its root says so.
     pub(crate) fn peer_ports(&self, sandbox: &Sandbox) -> Vec<u16> {
-        let policy = self.config.spawn_policies.of(&sandbox.root().name);
+        let policy = self.config.spawn_policies.of(&sandbox.root());
         policy.map(|policy| policy.peer_ports.clone()).unwrap_or_default()
     }
 
@@ -151,7 +193,7 @@ impl Inner {
             return Vec::new();
         }
         let Some(root) = self.fleet.get(&sandbox.root()) else { return Vec::new() };
-        let mut family = self.family(&root.id);
+        let mut family = self.fleet.family(&root.id);
         family.insert(0, root);
         if !family.iter().any(|one| one.id == sandbox.id) {
             return Vec::new();
@@ -164,6 +206,42 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_means_the_closest_of_the_family_or_nobody() {
+        let everybody: Vec<SandboxName> =
+            ["work", "work/a", "work/b", "work/work", "work/a/b", "work/a/x", "work/b/x", "work/b/X"]
+                .map(|name| name.parse().unwrap())
+                .into();
+        let ask = |asker: &str, name: &str| {
+            let asker: SandboxName = asker.parse().unwrap();
+            let whole = |peer: &SandboxName| {
+                let parts: Vec<&str> = peer.parts().rev().collect();
+                format!("{}.isle", parts.join(".").to_ascii_lowercase())
+            };
+            let others = everybody.iter().filter(|peer| **peer != asker).map(|peer| (peer, whole(peer)));
+            meant(&asker, name, others).map(|peer| peer.map_or("", SandboxName::as_str).to_owned())
+        };
+        for (asker, name, peer) in [
+            ("work", "a.isle", "work/a"),
+            ("work", "b.isle", "work/b"),
+            ("work/a", "b.isle", "work/a/b"),
+            ("work/b", "b.isle", "work/a/b"),
+            ("work/a", "b.work.isle", "work/b"),
+            ("work/a/x", "b.isle", "work/a/b"),
+            ("work/a", "x.isle", "work/a/x"),
+            ("work/a", "work.isle", "work"),
+            ("work", "work.isle", "work/work"),
+            ("work/a", "work.work.isle", "work/work"),
+            ("work/a", "nobody.isle", ""),
+            ("work/a", "x.a.work.isle", "work/a/x"),
+        ] {
+            assert_eq!(ask(asker, name), Ok(peer.to_owned()), "{asker}: {name}");
+        }
+        for (asker, name) in [("work", "x.isle"), ("work/b", "x.isle"), ("work", "x.b.work.isle")] {
+            assert_eq!(ask(asker, name), Err(SEVERAL), "{asker}: {name}");
+        }
+    }
 
     #[test]
     fn names_of_sandboxes_are_read_as_names_of_hosts_are() {

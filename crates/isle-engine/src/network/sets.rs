@@ -6,14 +6,16 @@
 mod clients;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use isle_egress::{Grant, Name};
+use isle_egress::{Grant, Name, Resolver};
+use tokio::sync::OnceCell;
 
-use super::{may_grant, parse_grants};
+use super::{NetworkConfig, may_grant, parse_grants};
 use crate::context::CallContext;
-use crate::engine::Inner;
-use crate::error::{Code, Error, Result};
+use crate::variables::Set;
 use clients::Sources;
+use isle_core::{Code, Error, Result};
 
 /// A client of packages whose hosts can be granted by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,8 +63,8 @@ pub(crate) struct Granting {
 }
 
 impl Granting {
-    /// Variables of a run, with those that nobody set.
-    pub(crate) fn dress(&self, env: &mut Vec<(String, String)>) {
+    /// Adds to the variables of a run those that it does not set itself.
+    pub(crate) fn add_to(&self, env: &mut Vec<(String, String)>) {
         for (name, value) in &self.env {
             if !env.iter().any(|(known, _)| known == name) {
                 env.push((name.clone(), value.clone()));
@@ -71,27 +73,39 @@ impl Granting {
     }
 }
 
-impl Inner {
-    /// Reads what a caller asks to be granted: hosts, and names of sets. `remote` is the address of a
-    /// repository, where one is at hand. Giving it is the operator's: nothing is asked of anybody before
-    /// that is clear.
-    pub(crate) async fn asked<T: AsRef<str>>(
-        &self,
+/// Grants that a caller asks for, read once: hosts, clients by their name, the host of a repository.
+#[derive(Debug)]
+pub(crate) struct AskedGrants {
+    items: Vec<AskedItem>,
+    /// What they come to, once somebody found out.
+    resolved: OnceCell<Granting>,
+}
+
+#[derive(Debug)]
+enum AskedItem {
+    Grant(Grant),
+    Set(GrantSet),
+    /// The host of this repository.
+    Remote(String),
+}
+
+impl AskedGrants {
+    /// Reads them; `None` when nothing is asked for. `remote` is the address of a repository, where one is at
+    /// hand. Granting is the operator's: for others nothing is read.
+    pub(crate) fn read<T: AsRef<str>>(
         context: &CallContext,
         texts: &[T],
         remote: Option<&str>,
-    ) -> Result<Granting> {
+    ) -> Result<Option<Arc<Self>>> {
         if texts.is_empty() {
-            return Ok(Granting::default());
+            return Ok(None);
         }
         may_grant(context)?;
-        let mut granting = Granting::default();
+        let mut items = Vec::new();
         for text in texts {
             let text = text.as_ref();
             if let Some(set) = GrantSet::named(text) {
-                let more = self.granted_set(set).await?;
-                granting.grants.extend(more.grants);
-                granting.env.extend(more.env);
+                items.push(AskedItem::Set(set));
             } else if text == GIT {
                 let remote = remote.ok_or_else(|| {
                     Error::new(
@@ -100,9 +114,106 @@ impl Inner {
                     )
                     .next("use it with `isle file clone`; elsewhere name the host, such as example.com:443")
                 })?;
-                granting.grants.extend(self.grants_of(remote).await?);
+                items.push(AskedItem::Remote(remote.to_owned()));
             } else {
-                granting.grants.extend(parse_grants(&[text])?);
+                items.extend(parse_grants(&[text])?.into_iter().map(AskedItem::Grant));
+            }
+        }
+        Ok(Some(Arc::new(Self { items, resolved: OnceCell::new() })))
+    }
+}
+
+/// What a run asks to reach beside what its sandbox may; the pipeline's stage `network` decides about it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct NetworkWish {
+    /// What the caller asks for.
+    pub(crate) asked: Option<Arc<AskedGrants>>,
+    /// That it installs packages.
+    pub(crate) install: Option<InstallNetwork>,
+}
+
+/// An installation, as far as its network goes.
+#[derive(Debug, Clone)]
+pub(crate) struct InstallNetwork {
+    /// The client that installs, in a sandbox that has a network of its own.
+    pub(crate) set: Option<GrantSet>,
+    /// Variables of the sandbox, which are stronger than what the client of this host uses.
+    pub(crate) variables: Set,
+}
+
+impl NetworkWish {
+    /// For a run whose caller asks for this; nothing when `None`.
+    pub(crate) fn asked(asked: Option<Arc<AskedGrants>>) -> Self {
+        Self { asked, install: None }
+    }
+
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.asked.is_none() && self.install.is_none()
+    }
+}
+
+/// Finds out what callers ask to be granted. Knows nothing but the resolver: a mirror inside a private network is
+/// granted by its addresses, too.
+#[derive(Debug)]
+pub(crate) struct GrantSets {
+    resolver: Arc<Resolver>,
+}
+
+impl GrantSets {
+    pub(crate) fn new(resolver: Arc<Resolver>) -> Self {
+        Self { resolver }
+    }
+
+    /// Reads what a caller asks to be granted, and finds out what it comes to.
+    pub(crate) async fn asked<T: AsRef<str>>(&self, context: &CallContext, texts: &[T]) -> Result<Granting> {
+        match AskedGrants::read(context, texts, None)? {
+            None => Ok(Granting::default()),
+            Some(asked) => self.resolve(context, &asked).await,
+        }
+    }
+
+    /// What a run may reach beside what its sandbox may. What the operator asks for counts; an installation for
+    /// which nothing is asked may reach what the configuration lets every installation of that client reach.
+    pub(crate) async fn decide(
+        &self,
+        context: &CallContext,
+        wish: &NetworkWish,
+        config: &NetworkConfig,
+    ) -> Result<Granting> {
+        let set = wish.install.as_ref().and_then(|install| install.set);
+        let mut granting = match (&wish.asked, set.filter(|set| config.install.contains(set))) {
+            (Some(asked), _) => self.resolve(context, asked).await?,
+            // Without it the installer itself says what is missing.
+            (None, Some(set)) => self.granted_set(set).await.unwrap_or_else(|error| {
+                tracing::warn!(%error, set = set.as_str(), "an installation has no network");
+                Granting::default()
+            }),
+            (None, None) => Granting::default(),
+        };
+        if let Some(install) = &wish.install {
+            granting.env.retain(|(name, _)| !install.variables.contains_key(name));
+        }
+        Ok(granting)
+    }
+
+    /// What was asked for, as grants and variables; found out once, also for several runs. Granting is the
+    /// operator's: no program of this host is asked anything before that is clear.
+    async fn resolve(&self, context: &CallContext, asked: &AskedGrants) -> Result<Granting> {
+        may_grant(context)?;
+        asked.resolved.get_or_try_init(|| self.find_out(&asked.items)).await.cloned()
+    }
+
+    async fn find_out(&self, items: &[AskedItem]) -> Result<Granting> {
+        let mut granting = Granting::default();
+        for item in items {
+            match item {
+                AskedItem::Grant(grant) => granting.grants.push(grant.clone()),
+                AskedItem::Set(set) => {
+                    let more = self.granted_set(*set).await?;
+                    granting.grants.extend(more.grants);
+                    granting.env.extend(more.env);
+                }
+                AskedItem::Remote(remote) => granting.grants.extend(self.grants_of(remote).await?),
             }
         }
         let mut seen = Vec::new();
@@ -116,7 +227,7 @@ impl Inner {
     }
 
     /// What a client of this host uses, as grants and variables.
-    pub(crate) async fn granted_set(&self, set: GrantSet) -> Result<Granting> {
+    async fn granted_set(&self, set: GrantSet) -> Result<Granting> {
         let Sources { urls, env } = clients::sources(set).await?;
         let mut grants = Vec::new();
         for url in &urls {
@@ -137,7 +248,7 @@ impl Inner {
     async fn grants_of(&self, url: &str) -> Result<Vec<Grant>> {
         let Some(server) = Server::of(url)? else { return Ok(Vec::new()) };
         let mut texts = vec![format!("{}:{}/{}", server.name, server.port, server.protocol)];
-        let inside: Vec<IpAddr> = self.resolver.inside(&server.name).await;
+        let inside: Vec<IpAddr> = self.resolver.private_addresses(&server.name).await;
         texts.extend(inside.into_iter().map(|address| match address {
             IpAddr::V4(address) => format!("{address}:{}", server.port),
             IpAddr::V6(address) => format!("[{address}]:{}", server.port),
@@ -252,7 +363,7 @@ mod tests {
             env: vec![("A".into(), "new".into()), ("B".into(), "new".into())],
         };
         let mut env = vec![("A".to_owned(), "own".to_owned())];
-        granting.dress(&mut env);
+        granting.add_to(&mut env);
         assert_eq!(env, [("A".into(), "own".into()), ("B".into(), "new".into())]);
     }
 }

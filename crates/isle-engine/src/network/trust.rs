@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::TryStreamExt;
-use isle_egress::{Authority, Gate, Totals, java_store, java_store_with};
+use isle_egress::{CertificateAuthority, Gate, TrafficTotals, java_store, java_store_with};
 use isle_fail::Point;
 use isle_wire::{GuestUser, PROXY_PORT};
 
+use super::Network;
 use crate::agent::{AgentClient, FileToWrite};
-use crate::backend::{Lifetime, Tier};
-use crate::engine::Inner;
-use crate::error::{Code, Error, Result};
 use crate::sandbox::Sandbox;
-use crate::values::GuestPath;
+use isle_core::backend::{GuestNetwork, GuestRoot, Lifetime};
+use isle_core::values::GuestPath;
+use isle_core::{Code, Error, Result};
 
 /// Where systems keep the authorities they know, all in one file. What others are links to comes first:
 /// it has the new one by the time a link is looked at, and the link stays one.
@@ -120,18 +120,20 @@ fn proxy_variables() -> Variables {
     variables
 }
 
-impl Inner {
+impl Network {
     /// A gate for a sandbox, which answers in the name it had before.
     pub(super) fn new_gate(&self, sandbox: &Sandbox) -> Gate {
         // Made once in the life of a sandbox, as the gate is.
-        let traffic =
-            sandbox.network.traffic.get_or_init(|| Arc::new(Totals::within(Arc::clone(&self.traffic))));
+        let traffic = sandbox
+            .network
+            .traffic
+            .get_or_init(|| Arc::new(TrafficTotals::within(Arc::clone(&self.traffic))));
         let gate = Gate::new(Arc::clone(&self.resolver))
-            .with_roots(Arc::clone(&self.config.network.roots))
+            .with_trusted_cas(Arc::clone(&self.config.network.roots))
             .counted_in(Arc::clone(traffic))
-            .with_swaps(self.swaps(sandbox));
-        match sandbox.network.authority().map(|kept| Authority::restore(&kept)) {
-            Some(Ok(authority)) => gate.with_authority(Arc::new(authority)),
+            .with_secrets(self.secrets.swaps(sandbox));
+        match sandbox.network.authority().map(|kept| CertificateAuthority::restore(&kept)) {
+            Some(Ok(authority)) => gate.with_certificate_authority(Arc::new(authority)),
             Some(Err(error)) => {
                 tracing::warn!(sandbox = %sandbox.name, %error, "its certificate authority is made anew");
                 gate
@@ -143,9 +145,9 @@ impl Inner {
     /// Variables that lead programs of a sandbox to what is granted, and have them believe whom they meet
     /// there. None where nothing is granted.
     pub(crate) async fn network_variables(self: &Arc<Self>, sandbox: &Arc<Sandbox>) -> Result<Variables> {
-        let mut variables = match sandbox.spec.tier {
-            Tier::Container => Vec::new(),
-            Tier::Process => {
+        let mut variables = match sandbox.capabilities.network {
+            GuestNetwork::OwnStack => Vec::new(),
+            GuestNetwork::ProxyOnly => {
                 // Nobody there asks for names, which would open it.
                 self.open_granted_gate(sandbox).await;
                 let proxied = sandbox.network.gate().is_some_and(|gate| {
@@ -170,9 +172,9 @@ impl Inner {
         }
         let authority = gate.authority().map_err(Error::internal)?;
         self.record_authority(sandbox, &authority)?;
-        let placed = match sandbox.spec.tier {
-            Tier::Container => place(sandbox.agent()?, &authority).await,
-            Tier::Process => place_privately(sandbox.agent()?, &authority).await,
+        let placed = match sandbox.capabilities.root {
+            GuestRoot::Own => place(sandbox.agent()?, &authority).await,
+            GuestRoot::Host => place_privately(sandbox.agent()?, &authority).await,
         };
         let variables = placed.map_err(|error| {
             Error::new(
@@ -186,13 +188,13 @@ impl Inner {
     }
 
     /// On record before anybody believes it, so that a later daemon answers in the same name.
-    fn record_authority(&self, sandbox: &Sandbox, authority: &Authority) -> Result<()> {
+    fn record_authority(&self, sandbox: &Sandbox, authority: &CertificateAuthority) -> Result<()> {
         if sandbox.spec.lifetime == Lifetime::OneShot {
             return Ok(());
         }
         // The record speaks of grants as well: both change in one order.
         let _order = crate::lock(&sandbox.network.sources);
-        let kept = authority.kept().to_string();
+        let kept = authority.to_stored().to_string();
         let before = crate::lock(&sandbox.network.authority).replace(kept.clone());
         if before.as_ref() == Some(&kept) {
             return Ok(());
@@ -207,7 +209,7 @@ impl Inner {
 
 /// Puts the authority into the sandbox: alone, behind those the image knows, and where its programs look.
 /// Gives what they are told.
-async fn place(agent: &AgentClient, authority: &Authority) -> Result<Variables> {
+async fn place(agent: &AgentClient, authority: &CertificateAuthority) -> Result<Variables> {
     let own = authority.pem();
     let mut whole = None;
     for &path in BUNDLES {
@@ -248,7 +250,7 @@ async fn place(agent: &AgentClient, authority: &Authority) -> Result<Variables> 
 }
 
 /// The same where the system's stores are the host's: programs have it by the variables alone.
-async fn place_privately(agent: &AgentClient, authority: &Authority) -> Result<Variables> {
+async fn place_privately(agent: &AgentClient, authority: &CertificateAuthority) -> Result<Variables> {
     let own = authority.pem();
     let mut whole = None;
     for &path in BUNDLES {

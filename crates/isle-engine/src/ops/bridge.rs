@@ -1,97 +1,40 @@
 //! `bridge`: JSON from one sandbox, or from the caller, into another one, whatever languages they speak:
 //! as a file, and as a variable of the contexts that are there.
 
-use std::sync::Arc;
-
-use futures::StreamExt;
-use isle_fail::Point;
-use isle_wire::{CodeLanguage, GuestUser};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-
-use super::{Effect, Method, Operation, Route, Toolset};
+use super::Handler;
 use crate::agent::FileToWrite;
 use crate::context::CallContext;
 use crate::engine::{Engine, Inner};
-use crate::error::{Code, Error, Result};
 use crate::failpoint;
 use crate::journal::Audit;
-use crate::ops::shapes::{RunResult, RunState};
-use crate::run::{
-    CodeSource, Input as RunInput, OnCancel, Patience, Place, Plan, Program, RunKind, RunLimits,
-};
+use crate::run::{CodeSource, OnCancel, Plan, Program, RunKind, RunTarget};
 use crate::sandbox::Sandbox;
-use crate::strict_json;
-use crate::values::{ByteSize, ContextName, GuestPath, SandboxName, Span};
-use crate::vault::Wishes;
+use futures::StreamExt;
+use isle_api::Operation;
+use isle_api::ops::bridge::{Bridge, Input, Output};
+use isle_api::shapes::{RunResult, RunState};
+use isle_core::values::{ByteSize, ContextName, GuestPath, SandboxName, Span};
+use isle_core::{Code, Error, Result, strict_json};
+use isle_fail::Point;
+use isle_wire::{CodeLanguage, GuestUser};
+use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// The most that is handed over at once, as JSON.
 const CAP: ByteSize = ByteSize::mib(1);
+
 /// How long a context may take to give or take something; it may be busy.
 const PATIENCE: Span = Span::seconds(30);
+
 /// Where data arrives, in the workspace.
 const DIRECTORY: &str = "isle_data";
 
-pub(super) struct Bridge;
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Input {
-    /// The sandbox that gets it.
-    sandbox: SandboxName,
-    /// What it is called there, default "data".
-    name: Option<ContextName>,
-    /// The data itself. Give this, or from.
-    #[serde(default, deserialize_with = "given")]
-    value: Option<Value>,
-    /// The sandbox that has it, in a file or a variable.
-    from: Option<SandboxName>,
-    /// A file there that holds JSON.
-    file: Option<GuestPath>,
-    /// A variable there, in a context.
-    variable: Option<String>,
-    /// The context of the variable.
-    context: Option<ContextName>,
-    /// The only context that gets it as a variable; all of them when left out.
-    to_context: Option<ContextName>,
-}
-
-/// A field that is there and `null` is a value.
-fn given<'de, D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Option<Value>, D::Error> {
-    Value::deserialize(deserializer).map(Some)
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Output {
-    sandbox: SandboxName,
-    name: ContextName,
-    /// The file that holds it.
-    path: String,
-    /// Its size.
-    bytes: usize,
-    /// Contexts that have it as isle_data[name].
-    contexts: Vec<String>,
-    /// Contexts that could not take it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    without: Vec<String>,
-}
-
-impl Operation for Bridge {
-    type Input = Input;
-    type Output = Output;
-    const NAME: &'static str = "bridge";
-    const TITLE: &'static str = "Hand data over";
-    const DESCRIPTION: &'static str = "Put JSON (a value, or a file or context variable of another sandbox) into a sandbox: as /workspace/isle_data/NAME.json, and as isle_data[NAME] in its contexts (Python, Node; JSON text in shell). At most 1 MiB.";
-    const ROUTE: Route = Route { method: Method::Post, path: "/sandboxes/{sandbox}/bridge" };
-    const TOOLSET: Toolset = Toolset::Children;
-    const EFFECT: Effect = Effect::Changes;
-
+impl Handler for Bridge {
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
         let inner = &engine.inner;
         let source = source(&input)?;
-        let target = inner.looked_at(&context, &input.sandbox).await?;
-        let value = inner.fetch(&context, source).await?;
+        let target = inner.sandboxes.looked_at(&context, &input.sandbox).await?;
+        let value = fetch(inner, &context, source).await?;
         let text = value.to_string();
         if text.len() as u64 > CAP.0 {
             return Err(too_large(text.len() as u64));
@@ -120,7 +63,7 @@ impl Operation for Bridge {
         let (mut with, mut without) = (Vec::new(), Vec::new());
         let wanted = |one: &ContextName| input.to_context.as_ref().is_none_or(|only| only == one);
         for (one, language) in known.iter().filter(|(one, _)| wanted(one)) {
-            let taken = inner.show_data(&context, &target, one, *language, &name, &path).await;
+            let taken = show_data(inner, &context, &target, one, *language, &name, &path).await;
             if taken.is_ok() { with.push(one.to_string()) } else { without.push(one.to_string()) }
         }
         Ok(Output { sandbox: input.sandbox, path: path.absolute(), name, bytes, contexts: with, without })
@@ -158,147 +101,134 @@ fn source(input: &Input) -> Result<Source> {
     }
 }
 
-impl Inner {
-    async fn fetch(self: &Arc<Self>, context: &CallContext, source: Source) -> Result<Value> {
-        match source {
-            Source::Value(value) => Ok(value),
-            Source::File(from, path) => {
-                let sandbox = self.looked_at(context, &from).await?;
-                let (stat, mut bytes) =
-                    sandbox.agent()?.read_file(&path, GuestUser::Sandbox, 0, Some(CAP.0 + 1)).await?;
-                let mut text = Vec::new();
-                while let Some(part) = bytes.next().await {
-                    text.extend_from_slice(&part?);
-                }
-                if text.len() as u64 > CAP.0 {
-                    return Err(too_large(stat.size));
-                }
-                strict_json::parse(&text).map_err(|error| {
-                    let message = format!("{:?}: {}", path.as_str(), error.message);
-                    Error { message, ..error }
-                })
+async fn fetch(inner: &Inner, context: &CallContext, source: Source) -> Result<Value> {
+    match source {
+        Source::Value(value) => Ok(value),
+        Source::File(from, path) => {
+            let sandbox = inner.sandboxes.looked_at(context, &from).await?;
+            let (stat, mut bytes) =
+                sandbox.agent()?.read_file(&path, GuestUser::Sandbox, 0, Some(CAP.0 + 1)).await?;
+            let mut text = Vec::new();
+            while let Some(part) = bytes.next().await {
+                text.extend_from_slice(&part?);
             }
-            Source::Variable(from, name, variable) => {
-                let sandbox = self.looked_at(context, &from).await?;
-                let known = contexts(&sandbox).await?;
-                let (_, language) =
-                    known.into_iter().find(|(known, _)| *known == name).ok_or_else(|| no_context(&name))?;
-                let code = match language {
-                    CodeLanguage::Python => {
-                        format!("__import__('sys').stdout.write(__import__('json').dumps({variable}))\nNone")
-                    }
-                    CodeLanguage::Node => {
-                        format!("process.stdout.write(String(JSON.stringify({variable}))); undefined")
-                    }
-                    // Exists, whatever it holds.
-                    CodeLanguage::Shell => {
-                        format!("[ -n \"${{{variable}+x}}\" ] && printf %s \"${variable}\"")
-                    }
-                };
-                let said = self.in_context(context, &sandbox, &name, language, code, Vec::new()).await?;
-                if said.stdout_truncated || said.stdout_bytes > CAP.0 {
-                    return Err(too_large(said.stdout_bytes));
+            if text.len() as u64 > CAP.0 {
+                return Err(too_large(stat.size));
+            }
+            strict_json::parse(&text).map_err(|error| {
+                let message = format!("{:?}: {}", path.as_str(), error.message);
+                Error { message, ..error }
+            })
+        }
+        Source::Variable(from, name, variable) => {
+            let sandbox = inner.sandboxes.looked_at(context, &from).await?;
+            let known = contexts(&sandbox).await?;
+            let (_, language) =
+                known.into_iter().find(|(known, _)| *known == name).ok_or_else(|| no_context(&name))?;
+            let code = match language {
+                CodeLanguage::Python => {
+                    format!("__import__('sys').stdout.write(__import__('json').dumps({variable}))\nNone")
                 }
-                if said.state != RunState::Completed {
-                    let why = said.error.map_or_else(|| "it is not set".to_owned(), |error| error.message);
-                    return Err(Error::new(
-                        Code::InvalidArgument,
-                        format!("{variable} in the context {name} cannot be written as JSON: {why}"),
-                    )
-                    .next("hand over what JSON can hold: numbers, texts, lists, objects"));
+                CodeLanguage::Node => {
+                    format!("process.stdout.write(String(JSON.stringify({variable}))); undefined")
                 }
-                match (strict_json::parse(said.stdout.as_bytes()), language) {
-                    (Ok(value), _) => Ok(value),
-                    // What a shell has is text, and may be nothing else.
-                    (Err(_), CodeLanguage::Shell) => Ok(Value::String(said.stdout)),
-                    (Err(error), CodeLanguage::Python | CodeLanguage::Node) => {
-                        let message = format!("{variable} in the context {name}: {}", error.message);
-                        Err(Error { message, ..error })
-                    }
+                // Exists, whatever it holds.
+                CodeLanguage::Shell => {
+                    format!("[ -n \"${{{variable}+x}}\" ] && printf %s \"${variable}\"")
+                }
+            };
+            let said = in_context(inner, context, &sandbox, &name, language, code, Vec::new()).await?;
+            if said.stdout_truncated || said.stdout_bytes > CAP.0 {
+                return Err(too_large(said.stdout_bytes));
+            }
+            if said.state != RunState::Completed {
+                let why = said.error.map_or_else(|| "it is not set".to_owned(), |error| error.message);
+                return Err(Error::new(
+                    Code::InvalidArgument,
+                    format!("{variable} in the context {name} cannot be written as JSON: {why}"),
+                )
+                .next("hand over what JSON can hold: numbers, texts, lists, objects"));
+            }
+            match (strict_json::parse(said.stdout.as_bytes()), language) {
+                (Ok(value), _) => Ok(value),
+                // What a shell has is text, and may be nothing else.
+                (Err(_), CodeLanguage::Shell) => Ok(Value::String(said.stdout)),
+                (Err(error), CodeLanguage::Python | CodeLanguage::Node) => {
+                    let message = format!("{variable} in the context {name}: {}", error.message);
+                    Err(Error { message, ..error })
                 }
             }
         }
     }
+}
 
-    /// Has a context read the file into `isle_data`.
-    async fn show_data(
-        self: &Arc<Self>,
-        context: &CallContext,
-        sandbox: &Arc<Sandbox>,
-        one: &ContextName,
-        language: CodeLanguage,
-        name: &ContextName,
-        path: &GuestPath,
-    ) -> Result<()> {
-        // Names have letters, digits, `.`, `_` and `-` only, so they need no quoting.
-        let code = match language {
-            CodeLanguage::Python => format!(
-                "isle_data = globals().get('isle_data') if isinstance(globals().get('isle_data'), dict) else {{}}\n\
-                 isle_data['{name}'] = __import__('json').load(open(__import__('sys').argv[1], encoding='utf-8'))\n\
-                 None"
-            ),
-            CodeLanguage::Node => format!(
-                "globalThis.isle_data = Object(globalThis.isle_data); \
-                 globalThis.isle_data['{name}'] = JSON.parse(require('fs').readFileSync(process.argv[1], 'utf8')); \
-                 undefined"
-            ),
-            CodeLanguage::Shell => {
-                format!("declare -gA isle_data; isle_data['{name}']=$(<\"$1\")")
-            }
-        };
-        let said = self.in_context(context, sandbox, one, language, code, vec![path.absolute()]).await?;
-        match said.state {
-            RunState::Completed => Ok(()),
-            _ => Err(Error::new(Code::Busy, format!("the context {one} did not take it"))
-                .next("read the file instead")),
+/// Has a context read the file into `isle_data`.
+async fn show_data(
+    inner: &Inner,
+    context: &CallContext,
+    sandbox: &Arc<Sandbox>,
+    one: &ContextName,
+    language: CodeLanguage,
+    name: &ContextName,
+    path: &GuestPath,
+) -> Result<()> {
+    // Names have letters, digits, `.`, `_` and `-` only, so they need no quoting.
+    let code = match language {
+        CodeLanguage::Python => format!(
+            "isle_data = globals().get('isle_data') if isinstance(globals().get('isle_data'), dict) else {{}}\n\
+             isle_data['{name}'] = __import__('json').load(open(__import__('sys').argv[1], encoding='utf-8'))\n\
+             None"
+        ),
+        CodeLanguage::Node => format!(
+            "globalThis.isle_data = Object(globalThis.isle_data); \
+             globalThis.isle_data['{name}'] = JSON.parse(require('fs').readFileSync(process.argv[1], 'utf8')); \
+             undefined"
+        ),
+        CodeLanguage::Shell => {
+            format!("declare -gA isle_data; isle_data['{name}']=$(<\"$1\")")
         }
+    };
+    let said = in_context(inner, context, sandbox, one, language, code, vec![path.absolute()]).await?;
+    match said.state {
+        RunState::Completed => Ok(()),
+        _ => Err(Error::new(Code::Busy, format!("the context {one} did not take it"))
+            .next("read the file instead")),
     }
+}
 
-    async fn in_context(
-        self: &Arc<Self>,
-        context: &CallContext,
-        sandbox: &Arc<Sandbox>,
-        name: &ContextName,
-        language: CodeLanguage,
-        code: String,
-        args: Vec<String>,
-    ) -> Result<RunResult> {
-        let language = match language {
-            CodeLanguage::Python => "python",
-            CodeLanguage::Node => "node",
-            CodeLanguage::Shell => "shell",
-        };
-        let plan = Plan {
-            kind: RunKind::RunCode,
-            job: None,
-            lock: false,
-            place: Place::Exactly { sandbox: Arc::clone(sandbox) },
-            program: Program::Code {
-                language: Some(language.to_owned()),
-                source: CodeSource::Text(code),
-                args,
-                restricted: false,
-                context: Some(name.clone()),
-            },
-            cwd: None,
-            env: Vec::new(),
-            user: GuestUser::Sandbox,
-            timeout: Some(PATIENCE.min(self.config.max_timeout)),
-            limits: RunLimits::default(),
-            terminal: None,
-            input: RunInput::Null,
-            patience: Patience::GoOn,
-            allow: Vec::new(),
-            secrets: Wishes::default(),
-        };
-        let run = self.start_run(context, plan).await?;
-        run.wait(context, PATIENCE.0 * 2, OnCancel::Kill).await?;
-        if let Some(error) = run.finish().and_then(|finish| finish.error.clone()) {
-            return Err(error);
-        }
-        let all = usize::try_from(CAP.0.saturating_mul(8)).unwrap_or(usize::MAX);
-        Ok(self.snapshot_of(&run).result(all))
+async fn in_context(
+    inner: &Inner,
+    context: &CallContext,
+    sandbox: &Arc<Sandbox>,
+    name: &ContextName,
+    language: CodeLanguage,
+    code: String,
+    args: Vec<String>,
+) -> Result<RunResult> {
+    let language = match language {
+        CodeLanguage::Python => "python",
+        CodeLanguage::Node => "node",
+        CodeLanguage::Shell => "shell",
+    };
+    let program = Program::Code {
+        language: Some(language.to_owned()),
+        source: CodeSource::Text(code),
+        args,
+        restricted: false,
+        context: Some(name.clone()),
+    };
+    let place = RunTarget::Incarnation { sandbox: Arc::clone(sandbox) };
+    let plan = Plan {
+        timeout: Some(PATIENCE.min(inner.config.max_timeout)),
+        ..Plan::new(RunKind::RunCode, place, program)
+    };
+    let run = inner.runs.start(context, plan).await?;
+    run.wait(context, PATIENCE.0 * 2, OnCancel::Kill).await?;
+    if let Some(error) = run.finish().and_then(|finish| finish.error.clone()) {
+        return Err(error);
     }
+    let all = usize::try_from(CAP.0.saturating_mul(8)).unwrap_or(usize::MAX);
+    Ok(inner.runs.snapshot_of(&run).result(all))
 }
 
 /// The contexts of the sandbox user, with their languages.

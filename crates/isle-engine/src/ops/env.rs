@@ -1,77 +1,18 @@
 //! `env`: variables of a sandbox that stay, seen by everything that starts in it from then on.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use super::inputs::{Environment, sandbox_or_default};
-use super::{Effect, Method, Operation, Route, Toolset};
+use super::Handler;
 use crate::context::CallContext;
 use crate::engine::Engine;
-use crate::error::{Code, Error, Result};
 use crate::run::looks_secret;
-use crate::values::SandboxName;
-use crate::variables::{Change, VariableName};
+use crate::variables::Change;
+use isle_api::inputs::Environment;
+use isle_api::inputs::sandbox_or_default;
+use isle_api::ops::env::{Action, Env, Input, Output, Variable};
+use isle_core::values::SandboxName;
+use isle_core::values::VariableName;
+use isle_core::{Code, Error, Result};
 
-pub(super) struct Env;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(inline)]
-pub(super) enum Action {
-    /// Set `variables`.
-    Set,
-    /// Forget `names`.
-    Unset,
-    /// Show them.
-    List,
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Input {
-    /// Sandbox name, default "default".
-    sandbox: Option<SandboxName>,
-    action: Action,
-    /// For set: names and values.
-    variables: Option<Environment>,
-    /// For unset.
-    names: Option<Vec<String>>,
-}
-
-/// One variable.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(inline)]
-pub(super) struct Variable {
-    name: String,
-    /// Only when listed, and not when the name looks like that of a secret.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<String>,
-    /// Whether the name looks like that of a secret; its value is not shown.
-    looks_secret: bool,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Output {
-    sandbox: SandboxName,
-    action: Action,
-    /// Names whose value is another one now.
-    changed: Vec<String>,
-    /// All there are now.
-    variables: Vec<Variable>,
-    /// What should be known about them.
-    warnings: Vec<String>,
-}
-
-impl Operation for Env {
-    type Input = Input;
-    type Output = Output;
-    const NAME: &'static str = "env";
-    const TITLE: &'static str = "Variables of a sandbox";
-    const DESCRIPTION: &'static str = "Set, unset or list variables of a sandbox. They stay, and every command, job and new context sees them.";
-    const ROUTE: Route = Route { method: Method::Post, path: "/sandboxes/{sandbox}/env" };
-    const TOOLSET: Toolset = Toolset::Environment;
-    const EFFECT: Effect = Effect::Idempotent;
-
+impl Handler for Env {
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
         let inner = &engine.inner;
         let sandbox = sandbox_or_default(input.sandbox);
@@ -82,12 +23,12 @@ impl Operation for Env {
         let known = inner.fleet.get(&address).is_some() || !inner.variables.of(&address).is_empty();
         match input.action {
             // As with files: what is put into a sandbox makes it.
-            Action::Set => drop(inner.ensure(&context, &sandbox).await?),
+            Action::Set => drop(inner.sandboxes.ensure(&context, &sandbox).await?),
             Action::Unset | Action::List if known || sandbox == SandboxName::default_sandbox() => {}
-            Action::Unset | Action::List => return Err(inner.no_such_sandbox(&address)),
+            Action::Unset | Action::List => return Err(inner.fleet.no_such_sandbox(&address)),
         }
         let changed = match input.action {
-            Action::Set | Action::Unset => inner.change_variables(&context, &sandbox, &change)?,
+            Action::Set | Action::Unset => inner.variables.change(&context, &sandbox, &change)?,
             Action::List => Vec::new(),
         };
         let all = inner.variables.of(&address);

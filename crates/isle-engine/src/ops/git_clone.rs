@@ -2,19 +2,17 @@
 //! pipe that only its credential helper reads: it is in no file, no argument, no variable, no record
 //! and no answer.
 
-use isle_wire::FileKind;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use super::inputs::{Environment, RunArguments, User, named_place, sandbox_or_default};
-use super::{Effect, Method, Operation, Route, Toolset};
+use super::Handler;
 use crate::context::CallContext;
 use crate::engine::Engine;
-use crate::error::{Code, Error, Result};
-use crate::ops::shapes::{RunResult, RunState};
-use crate::run::{Program, RunKind};
-use crate::values::{GuestPath, RunId, SandboxName, Span};
-use crate::vault::Wishes;
+use crate::network::{AskedGrants, NetworkWish};
+use crate::run::{AnswerOptions, Plan, Program, RunKind, named_target, text_input};
+use isle_api::inputs::sandbox_or_default;
+use isle_api::ops::git_clone::{Commit, GitClone, Input, Output};
+use isle_api::shapes::{RunResult, RunState};
+use isle_core::values::GuestPath;
+use isle_core::{Code, Error, Result};
+use isle_wire::FileKind;
 
 /// Clones, then says what was cloned. The first descriptor becomes the third, so that git itself has
 /// nothing to read and its helper reads the pipe; `$6` is the host the helper is asked for, no other.
@@ -36,86 +34,20 @@ files=$(git ls-files -z | tr -dc '\0' | wc -c)
 printf '%s\n%s\n%s\n' "$files" "$branch" "$commit"
 "#;
 
-pub(super) struct GitClone;
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Input {
-    sandbox: Option<SandboxName>,
-    /// Such as https://host/owner/name.git; without a password in it.
-    url: String,
-    /// Where to, default the repository's name in /workspace.
-    path: Option<GuestPath>,
-    /// Branch or tag, default the repository's own.
-    branch: Option<String>,
-    /// Commits of history, default 1; 0 is all.
-    depth: Option<u32>,
-    /// Password or access token for an https URL. It is handed to git alone and kept nowhere.
-    token: Option<String>,
-    /// User name that goes with the token, default git.
-    username: Option<String>,
-    timeout: Option<Span>,
-    user: Option<User>,
-    /// What git may reach: "git" for the host of the URL, or hosts. The operator's.
-    #[serde(default)]
-    allow: Vec<String>,
-}
-
-impl std::fmt::Debug for Input {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Never the token.
-        formatter.debug_struct("Input").field("url", &self.url).finish_non_exhaustive()
-    }
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Output {
-    /// Where it is now.
-    path: String,
-    /// Files that git tracks.
-    files: u64,
-    /// The branch that is checked out.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    branch: Option<String>,
-    /// The last commit; missing when there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    commit: Option<Commit>,
-    /// The run that cloned it.
-    run_id: RunId,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(inline)]
-pub(super) struct Commit {
-    id: String,
-    date: String,
-    author: String,
-    subject: String,
-}
-
-impl Operation for GitClone {
-    type Input = Input;
-    type Output = Output;
-    const NAME: &'static str = "git_clone";
-    const TITLE: &'static str = "Clone a repository";
-    const DESCRIPTION: &'static str = "Clone a git repository into a sandbox, by default only its last commit. Tells the commit and the number of files.";
-    const ROUTE: Route = Route { method: Method::Post, path: "/sandboxes/{sandbox}/files/git_clone" };
-    const TOOLSET: Toolset = Toolset::Files;
-    const EFFECT: Effect = Effect::Changes;
-
+impl Handler for GitClone {
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
         let inner = &engine.inner;
         let url = Address::parse(&input.url)?;
         check_word("branch", input.branch.as_deref())?;
         check_word("username", input.username.as_deref())?;
         let credential = credential(&url, input.token.as_deref(), input.username.as_deref())?;
-        let allow = inner.asked(&context, &input.allow, Some(&input.url)).await?.grants;
+        let asked = AskedGrants::read(&context, &input.allow, Some(&input.url))?;
         let path = match input.path {
             Some(path) => path,
             None => url.name()?.parse()?,
         };
         let name = sandbox_or_default(input.sandbox);
-        let sandbox = inner.ensure(&context, &name).await?;
+        let sandbox = inner.sandboxes.ensure(&context, &name).await?;
         let user = input.user.unwrap_or_default();
         let is_new = match sandbox.agent()?.stat(&path, user.into()).await {
             Err(error) if error.code == Code::FileNotFound => true,
@@ -143,26 +75,18 @@ impl Operation for GitClone {
             ("GIT_CONFIG_GLOBAL", "/dev/null"),
             ("LC_ALL", "C"),
         ];
-        let arguments = RunArguments {
-            kind: RunKind::Exec,
-            place: named_place(Some(name)),
-            program: Program::Argv(words.map(str::to_owned).to_vec()),
-            cwd: None,
-            env: Some(Environment(
-                environment.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect(),
-            )),
-            stdin: credential,
-            user: Some(user),
-            timeout: input.timeout,
-            limits: None,
-            lock: None,
-            allow,
-            secrets: Wishes::default(),
-            // Until it ends: its answer is read here.
-            wait: Some(inner.config.max_timeout),
-            output_limit: None,
+        let place = named_target(Some(name));
+        let program = Program::Argv(words.map(str::to_owned).to_vec());
+        let plan = Plan {
+            env: environment.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect(),
+            input: text_input(credential),
+            user: user.into(),
+            timeout: inner.runs.timeout(input.timeout),
+            network: NetworkWish::asked(asked),
+            ..Plan::new(RunKind::Exec, place, program)
         };
-        let run = arguments.call(inner, &context).await?;
+        let options = AnswerOptions { wait: Some(inner.config.max_timeout), ..AnswerOptions::default() };
+        let run = inner.runs.answer(&context, plan, options).await?;
         if run.state == RunState::Completed {
             return read(&run, &path);
         }

@@ -1,69 +1,18 @@
 //! `list_files`: what a directory holds.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use super::inputs::{User, sandbox_or_default};
+use super::Handler;
 use super::search_files::check_glob;
-use super::shapes::{FileFacts, KindName};
-use super::{Effect, Method, Operation, Route, Toolset};
 use crate::context::{CallContext, Door};
 use crate::engine::Engine;
-use crate::error::{Code, Error, Result};
-use crate::values::{GuestPath, SandboxName};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use isle_api::inputs::sandbox_or_default;
+use isle_api::ops::list_files::{Input, ListFiles, Listed, Output};
+use isle_api::shapes::FileFacts;
+use isle_core::values::GuestPath;
+use isle_core::{Code, Error, Result};
 
-pub(super) struct ListFiles;
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Input {
-    sandbox: Option<SandboxName>,
-    /// Default /workspace.
-    path: Option<GuestPath>,
-    /// Levels down, default 1.
-    depth: Option<u32>,
-    /// Entries at most, default 200.
-    limit: Option<u32>,
-    /// Such as "*.py"; at any depth.
-    glob: Option<String>,
-    user: Option<User>,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Output {
-    path: String,
-    entries: Vec<Listed>,
-    /// There are more than limit.
-    truncated: bool,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(inline)]
-pub(super) struct Listed {
-    path: String,
-    kind: KindName,
-    size: u64,
-    mode: String,
-    modified: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    target: Option<String>,
-    /// The name's bytes when they are not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path_base64: Option<String>,
-}
-
-impl Operation for ListFiles {
-    type Input = Input;
-    type Output = Output;
-    const NAME: &'static str = "list_files";
-    const TITLE: &'static str = "List files";
-    const DESCRIPTION: &'static str = "List a directory of a sandbox.";
-    const ROUTE: Route = Route { method: Method::Get, path: "/sandboxes/{sandbox}/files/list" };
-    const TOOLSET: Toolset = Toolset::Core;
-    const EFFECT: Effect = Effect::Reads;
-
+impl Handler for ListFiles {
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
         let refuse = |what: &str, next: &str| Err(Error::new(Code::InvalidArgument, what).next(next));
         // Who looks for a name looks everywhere.
@@ -79,7 +28,7 @@ impl Operation for ListFiles {
         // A model's context is not to be flooded.
         let limit = if context.door == Door::Mcp { limit.min(200) } else { limit };
         let path = input.path.unwrap_or_else(GuestPath::workspace);
-        let sandbox = engine.inner.looked_at(&context, &sandbox_or_default(input.sandbox)).await?;
+        let sandbox = engine.inner.sandboxes.looked_at(&context, &sandbox_or_default(input.sandbox)).await?;
         let user = input.user.unwrap_or_default().into();
         let listing = sandbox.agent()?.list(&path, user, depth, limit, input.glob).await?;
         let entries = listing

@@ -1,90 +1,22 @@
 //! `logs`: the output of a run, from its end or page by page, while it goes on and afterwards.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use super::shapes::RunState;
-use super::{Effect, Method, Operation, Route, Toolset};
+use super::Handler;
 use crate::context::CallContext;
 use crate::engine::Engine;
-use crate::error::{Code, Error, Result};
 use crate::run::events::StreamName;
 use crate::run::output::{KeptOutput, OutputPage};
 use crate::run::{Run, answer_budget};
-use crate::values::{ByteSize, RunId, RunOrJob, Span};
+use isle_api::ops::logs::{Input, Logs, Output, Page, StreamChoice};
+use isle_core::values::{ByteSize, Span};
+use isle_core::{Code, Error, Result};
 
 /// Lines shown when the call says nothing.
 const LINES: i64 = 50;
+
 /// The longest one call may wait.
 const LONGEST: Span = Span::seconds(300);
 
-pub(super) struct Logs;
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Input {
-    run_id: RunOrJob,
-    /// Default both.
-    stream: Option<StreamChoice>,
-    /// Last lines, default 50; 0 or less is all that fits.
-    tail: Option<i64>,
-    /// Page from this byte instead (one stream).
-    offset: Option<u64>,
-    /// Bytes of a page.
-    limit: Option<u64>,
-    /// With offset: wait so long for more.
-    wait: Option<Span>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(inline)]
-enum StreamChoice {
-    Stdout,
-    Stderr,
-    Both,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Output {
-    run_id: RunId,
-    state: RunState,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stdout: Option<Page>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stderr: Option<Page>,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(inline)]
-pub(super) struct Page {
-    text: String,
-    /// Of the first byte shown.
-    offset: u64,
-    /// Pass as offset for what follows.
-    next_offset: u64,
-    total_bytes: u64,
-    /// Bytes asked for that were not kept.
-    #[serde(skip_serializing_if = "is_zero")]
-    lost_bytes: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands the field by reference")]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
-}
-
-impl Operation for Logs {
-    type Input = Input;
-    type Output = Output;
-    const NAME: &'static str = "logs";
-    const TITLE: &'static str = "Output of a run";
-    const DESCRIPTION: &'static str =
-        "Show output of a run, running or ended: the last lines, or pages by offset.";
-    const ROUTE: Route = Route { method: Method::Get, path: "/runs/{run_id}/logs" };
-    const TOOLSET: Toolset = Toolset::Core;
-    const EFFECT: Effect = Effect::Reads;
-
+impl Handler for Logs {
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
         let paged = input.offset.is_some() || input.limit.is_some();
         if paged && input.tail.is_some() {
@@ -100,7 +32,7 @@ impl Operation for Logs {
             (None, true) => StreamChoice::Stdout,
             (None, false) => StreamChoice::Both,
         };
-        let run_id = engine.inner.find_run(&context, &input.run_id)?;
+        let run_id = engine.inner.runs.find_run(&context, &input.run_id)?;
         if let Some(wait) = input.wait {
             let Some(offset) = input.offset else {
                 return Err(Error::new(Code::InvalidArgument, "wait is given without offset")
@@ -118,7 +50,7 @@ impl Operation for Logs {
                 run.wait_for_output(&context, wait.0, more).await?;
             }
         }
-        let snapshot = engine.inner.snapshot(&run_id)?;
+        let snapshot = engine.inner.runs.snapshot(&run_id)?;
         let config = &engine.inner.config;
         let budget = match input.limit {
             Some(limit) => answer_budget(Some((ByteSize(limit.saturating_mul(2)), &context)), config),
@@ -134,7 +66,7 @@ impl Operation for Logs {
             let (page, lost) = if paged {
                 let mut page = kept.page(asked, limit, budget);
                 // Of a job, files may have what is missing there.
-                let filed = engine.inner.spools.as_ref().filter(|_| kept.has_gap());
+                let filed = engine.inner.runs.job_output().filter(|_| kept.has_gap());
                 let most = limit.min(budget).saturating_add(4);
                 let filed = filed.and_then(|spools| spools.read(&run_id, name, asked, most));
                 if let Some(filed) = filed.map(|filed| filed.page(asked, limit, budget))

@@ -1,80 +1,24 @@
 //! `read_file`: a file, or a part of it.
 
+use super::Handler;
+use crate::context::{CallContext, Door};
+use crate::engine::{ByteStream, Engine};
+use crate::run::output::KeptOutput;
+use crate::sandbox::Sandbox;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::TryStreamExt;
+use isle_api::inputs::sandbox_or_default;
+use isle_api::ops::read_file::{Encoding, Input, Output, ReadFile};
+use isle_core::values::GuestPath;
+use isle_core::{Code, Error, Result};
+use isle_vault::Masker;
 use isle_wire::{FileKind, GuestUser};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use super::inputs::{User, sandbox_or_default};
-use super::{Effect, Method, Operation, Route, Toolset};
-use crate::context::{CallContext, Door};
-use crate::engine::{ByteStream, Engine};
-use crate::error::{Code, Error, Result};
-use crate::run::output::KeptOutput;
-use crate::sandbox::Sandbox;
-use crate::values::{GuestPath, SandboxName};
-use crate::vault::Masker;
 
 /// What one answer to a model holds.
 const PAGE: u64 = 24_000;
 
-pub(super) struct ReadFile;
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Input {
-    sandbox: Option<SandboxName>,
-    /// Relative to /workspace, or absolute.
-    path: GuestPath,
-    /// First byte.
-    offset: Option<u64>,
-    /// Bytes at most.
-    limit: Option<u64>,
-    /// Such as "10-20", in place of offset.
-    lines: Option<String>,
-    /// Default auto: text if it is UTF-8.
-    encoding: Option<Encoding>,
-    user: Option<User>,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(inline)]
-enum Encoding {
-    #[default]
-    Auto,
-    Utf8,
-    Base64,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Output {
-    path: GuestPath,
-    content: String,
-    /// utf8 or base64.
-    encoding: &'static str,
-    offset: u64,
-    /// Size of the whole file.
-    size: u64,
-    /// Pass as offset for the rest; null at the end.
-    next_offset: Option<u64>,
-    /// Number of the first line, when lines were asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    first_line: Option<u64>,
-}
-
-impl Operation for ReadFile {
-    type Input = Input;
-    type Output = Output;
-    const NAME: &'static str = "read_file";
-    const TITLE: &'static str = "Read a file";
-    const DESCRIPTION: &'static str = "Read a file of a sandbox. Large files come in pages.";
-    const ROUTE: Route = Route { method: Method::Get, path: "/sandboxes/{sandbox}/files/read" };
-    const TOOLSET: Toolset = Toolset::Core;
-    const EFFECT: Effect = Effect::Reads;
-
+impl Handler for ReadFile {
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
         let cap = match context.door {
             Door::Mcp => PAGE,
@@ -90,7 +34,7 @@ impl Operation for ReadFile {
             return Err(Error::new(Code::InvalidArgument, "lines and offset or limit are both given")
                 .next("give either lines, or offset and limit"));
         }
-        let sandbox = engine.inner.looked_at(&context, &sandbox_or_default(input.sandbox)).await?;
+        let sandbox = engine.inner.sandboxes.looked_at(&context, &sandbox_or_default(input.sandbox)).await?;
         let user = input.user.unwrap_or_default().into();
         let (from, wanted) = if lines.is_some() { (0, None) } else { (offset, Some(limit)) };
         let (stat, body) = sandbox.agent()?.read_file(&input.path, user, from, wanted).await?;

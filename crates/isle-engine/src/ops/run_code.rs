@@ -1,92 +1,48 @@
 //! `run_code`: code in a language, in a named sandbox.
 
-use schemars::JsonSchema;
-use serde::Deserialize;
-
-use super::inputs::{Environment, RunArguments, User, named_place, sandbox_or_default};
-use super::shapes::RunResult;
-use super::{Effect, Method, Operation, Route, Toolset};
+use super::Handler;
 use crate::context::CallContext;
 use crate::engine::Engine;
-use crate::error::{Code, Error, Result};
 use crate::install::Wanted;
-use crate::run::{CodeSource, Program, RunKind, RunLimits, language_of};
-use crate::values::{ByteSize, ContextName, GuestPath, SandboxName, Span};
-use crate::vault::Wishes;
+use crate::run::{
+    AnswerOptions, CodeSource, Plan, Program, RunKind, directory, language_of, named_target, text_input,
+};
+use isle_api::inputs::sandbox_or_default;
+use isle_api::ops::run_code::{Input, RunCode};
+use isle_api::shapes::RunResult;
+use isle_core::values::GuestPath;
+use isle_core::{Code, Error, Result};
 
-pub(super) struct RunCode;
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Input {
-    sandbox: Option<SandboxName>,
-    /// The code. Give this or path.
-    code: Option<String>,
-    /// File in the sandbox to run.
-    path: Option<GuestPath>,
-    /// python, node or shell; else detected.
-    language: Option<String>,
-    /// Arguments of the code.
-    args: Option<Vec<String>>,
-    cwd: Option<String>,
-    env: Option<Environment>,
-    stdin: Option<String>,
-    user: Option<User>,
-    timeout: Option<Span>,
-    limits: Option<RunLimits>,
-    lock: Option<bool>,
-    wait: Option<Span>,
-    output_limit: Option<ByteSize>,
-    /// Shell only: no cd, no redirects, no paths.
-    restricted: Option<bool>,
-    /// Keeps variables and cwd under this name.
-    context: Option<ContextName>,
-    /// Installed first, by pip or npm.
-    packages: Option<Vec<String>>,
-}
-
-impl Operation for RunCode {
-    type Input = Input;
-    type Output = RunResult;
-    const NAME: &'static str = "run_code";
-    const TITLE: &'static str = "Run code";
-    const DESCRIPTION: &'static str = "Run Python, Node or shell code, by text or file; values, tables and figures come back. With context, variables stay. Other arguments as in exec.";
-    const ROUTE: Route = Route { method: Method::Post, path: "/sandboxes/{sandbox}/code" };
-    const TOOLSET: Toolset = Toolset::Core;
-    const EFFECT: Effect = Effect::Changes;
-
+impl Handler for RunCode {
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<RunResult> {
         let source = source(input.code, input.path)?;
         if let Some(packages) = input.packages.filter(|packages| !packages.is_empty()) {
             let language = language_of(input.language.as_deref(), &source)?;
             let name = sandbox_or_default(input.sandbox.clone());
-            let image = engine.inner.image_of(&context.address(&name));
+            let image = engine.inner.sandboxes.image_of(&context.address(&name));
             let chosen = Wanted::for_language(language, packages)?.for_image(&image)?;
-            engine.inner.install_before(&context, named_place(Some(name)), &chosen).await?;
+            engine.inner.installer.install_before(&context, named_target(Some(name)), &chosen).await?;
         }
-        let arguments = RunArguments {
-            kind: RunKind::RunCode,
-            place: named_place(input.sandbox),
-            program: Program::Code {
-                language: input.language,
-                source,
-                args: input.args.unwrap_or_default(),
-                restricted: input.restricted.unwrap_or(false),
-                context: input.context,
-            },
-            cwd: input.cwd,
-            env: input.env,
-            stdin: input.stdin,
-            user: input.user,
-            timeout: input.timeout,
-            limits: input.limits,
-            lock: input.lock,
-            allow: Vec::new(),
-            secrets: Wishes::default(),
-            wait: input.wait,
-            output_limit: input.output_limit,
+        let place = named_target(input.sandbox);
+        let program = Program::Code {
+            language: input.language,
+            source,
+            args: input.args.unwrap_or_default(),
+            restricted: input.restricted.unwrap_or(false),
+            context: input.context,
         };
-        arguments.call(&engine.inner, &context).await
+        let plan = Plan {
+            cwd: directory(input.cwd.as_deref())?,
+            env: input.env.unwrap_or_default().0,
+            input: text_input(input.stdin),
+            user: input.user.unwrap_or_default().into(),
+            timeout: engine.inner.runs.timeout(input.timeout),
+            limits: input.limits.unwrap_or_default(),
+            lock: input.lock.unwrap_or(false),
+            ..Plan::new(RunKind::RunCode, place, program)
+        };
+        let options = AnswerOptions { wait: input.wait, output_limit: input.output_limit };
+        engine.inner.runs.answer(&context, plan, options).await
     }
 }
 

@@ -1,95 +1,31 @@
 //! `search_files`: lines of files that match.
 
-use std::borrow::Cow;
-
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use isle_trees::{Glob, expression, searched};
-use isle_wire::{Cut, SearchRequest};
-use minicbor::bytes::ByteVec;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use super::inputs::{User, sandbox_or_default};
-use super::{Effect, Method, Operation, Route, Toolset};
+use super::Handler;
 use crate::agent::path_request;
 use crate::context::{CallContext, Door};
 use crate::engine::Engine;
-use crate::error::{Code, Error, Result};
-use crate::values::{GuestPath, SandboxName, Span};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use isle_api::inputs::sandbox_or_default;
+use isle_api::ops::search_files::{Found, Input, Output, SearchFiles};
+use isle_core::values::{GuestPath, Span};
+use isle_core::{Code, Error, Result};
+use isle_trees::{Glob, compile_regex, regex_pattern};
+use isle_wire::{Cut, SearchRequest};
+use minicbor::bytes::ByteVec;
+use std::borrow::Cow;
 
 /// What one answer to a model holds.
 const PAGE: u64 = 24_000;
+
 /// What one answer holds at all: it travels in one message.
 const MOST_BYTES: u64 = 512 * 1024;
+
 const TIME: Span = Span::seconds(10);
+
 const LONGEST: Span = Span::seconds(60);
 
-pub(super) struct SearchFiles;
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Input {
-    sandbox: Option<SandboxName>,
-    /// Regular expression, compared line by line.
-    pattern: String,
-    /// The pattern is plain text.
-    literal: Option<bool>,
-    ignore_case: Option<bool>,
-    /// Directory or file, default /workspace.
-    path: Option<GuestPath>,
-    /// Only these files, such as "*.py" or "src/**/*.rs".
-    glob: Option<String>,
-    /// Lines shown around each match, at most 10.
-    context: Option<u32>,
-    /// Matches at most, default 100.
-    limit: Option<u32>,
-    /// Time to search, default 10s.
-    timeout: Option<Span>,
-    user: Option<User>,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Output {
-    matches: Vec<Found>,
-    files_searched: u64,
-    /// Files that hold no text or may not be read.
-    files_skipped: u64,
-    /// There is more than this.
-    truncated: bool,
-    /// What ended the search early: matches, bytes or time.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stopped_by: Option<&'static str>,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(inline)]
-pub(super) struct Found {
-    /// Relative to the directory that was searched.
-    path: String,
-    line: u64,
-    column: u64,
-    text: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    before: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    after: Vec<String>,
-    /// The path's bytes when they are not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path_base64: Option<String>,
-}
-
-impl Operation for SearchFiles {
-    type Input = Input;
-    type Output = Output;
-    const NAME: &'static str = "search_files";
-    const TITLE: &'static str = "Search files";
-    const DESCRIPTION: &'static str =
-        "Find lines in files of a sandbox, as grep does. Binary files and .git are left out.";
-    const ROUTE: Route = Route { method: Method::Get, path: "/sandboxes/{sandbox}/files/search" };
-    const TOOLSET: Toolset = Toolset::Files;
-    const EFFECT: Effect = Effect::Reads;
-
+impl Handler for SearchFiles {
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
         let refuse = |what: String, next: &str| Err(Error::new(Code::InvalidArgument, what).next(next));
         let (around, limit) = (input.context.unwrap_or(0), input.limit.unwrap_or(100));
@@ -107,8 +43,8 @@ impl Operation for SearchFiles {
             return refuse("pattern is empty".into(), "say what to look for");
         }
         let pattern =
-            searched(&input.pattern, input.literal.unwrap_or(false), input.ignore_case.unwrap_or(false));
-        if let Err(why) = expression(&pattern) {
+            regex_pattern(&input.pattern, input.literal.unwrap_or(false), input.ignore_case.unwrap_or(false));
+        if let Err(why) = compile_regex(&pattern) {
             return refuse(
                 format!("the pattern cannot be used: {why}"),
                 "correct the regular expression, or set literal for plain text",
@@ -116,7 +52,7 @@ impl Operation for SearchFiles {
         }
         check_glob(input.glob.as_deref())?;
         let path = input.path.unwrap_or_else(GuestPath::workspace);
-        let sandbox = engine.inner.looked_at(&context, &sandbox_or_default(input.sandbox)).await?;
+        let sandbox = engine.inner.sandboxes.looked_at(&context, &sandbox_or_default(input.sandbox)).await?;
         let user = input.user.unwrap_or_default().into();
         let request = SearchRequest {
             at: path_request(&path, user),

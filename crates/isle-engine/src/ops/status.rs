@@ -1,91 +1,26 @@
 //! `status`: one sandbox in detail, or all of them at a glance.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use super::list::SandboxBrief;
-use super::{Effect, Method, Operation, Route, Toolset};
-use crate::backend::{GuaranteeStatus, Limits, Usage};
+use super::Handler;
+use super::list::sandbox_brief;
 use crate::context::CallContext;
 use crate::engine::Engine;
-use crate::error::Result;
-use crate::sync::SyncShape;
-use crate::values::{RunId, SandboxName};
+use isle_api::ops::status::{Detail, Input, Line, Output, RunningRun, Status};
+use isle_core::Result;
 
 /// Sandboxes in an overview.
 const GLANCE: usize = 100;
 
-pub(super) struct Status;
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Input {
-    /// Left out: all.
-    sandbox: Option<SandboxName>,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Output {
-    sandboxes: Vec<SandboxBrief>,
-    /// How many there are.
-    total: usize,
-    /// Of the sandbox asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    detail: Option<Detail>,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(inline)]
-pub(super) struct Detail {
-    limits: Limits,
-    usage: Usage,
-    runs: Vec<RunningRun>,
-    /// Directories that follow one of the host.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    syncs: Vec<SyncShape>,
-    /// What is enforced, line by line.
-    containment: Vec<Line>,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(inline)]
-pub(super) struct RunningRun {
-    run_id: RunId,
-    command: String,
-    elapsed_ms: u64,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(inline)]
-pub(super) struct Line {
-    key: String,
-    status: GuaranteeStatus,
-    how: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    fix: String,
-}
-
-impl Operation for Status {
-    type Input = Input;
-    type Output = Output;
-    const NAME: &'static str = "status";
-    const TITLE: &'static str = "Status";
-    const DESCRIPTION: &'static str =
-        "All sandboxes, or one in detail: state, limits, usage, running runs, what is enforced.";
-    const ROUTE: Route = Route { method: Method::Get, path: "/status" };
-    const TOOLSET: Toolset = Toolset::Core;
-    const EFFECT: Effect = Effect::Reads;
-
+impl Handler for Status {
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
         let inner = &engine.inner;
         let Some(name) = input.sandbox else {
             let all = inner.fleet.named_in(&context.namespace);
-            let sandboxes = all.iter().take(GLANCE).map(|sandbox| SandboxBrief::of(sandbox)).collect();
+            let sandboxes = all.iter().take(GLANCE).map(|sandbox| sandbox_brief(sandbox)).collect();
             return Ok(Output { sandboxes, total: all.len(), detail: None });
         };
         let address = context.address(&name);
-        let sandbox = inner.fleet.get(&address).ok_or_else(|| inner.no_such_sandbox(&address))?;
-        let usage = inner.usage_of(&sandbox).await.usage;
+        let sandbox = inner.fleet.get(&address).ok_or_else(|| inner.fleet.no_such_sandbox(&address))?;
+        let usage = sandbox.usage().await.usage;
         let runs = inner
             .runs
             .running_in(&sandbox.id)
@@ -111,6 +46,6 @@ impl Operation for Status {
             .collect();
         let syncs = inner.syncs.of(&address);
         let detail = Detail { limits: sandbox.spec.limits.clone(), usage, runs, syncs, containment };
-        Ok(Output { sandboxes: vec![SandboxBrief::of(&sandbox)], total: 1, detail: Some(detail) })
+        Ok(Output { sandboxes: vec![sandbox_brief(&sandbox)], total: 1, detail: Some(detail) })
     }
 }

@@ -1,156 +1,40 @@
 //! `usage`: what sandboxes and runs took of the host.
 
-use futures::{StreamExt, TryStreamExt, stream};
-use isle_store::{RunNetwork, wall_clock_ms};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use super::shapes::RunState;
-use super::{Effect, Method, Operation, Route, Toolset};
-use crate::backend::Limits;
-use crate::context::{Authority, CallContext};
+use super::Handler;
+use crate::context::{CallContext, CallerRole};
 use crate::engine::{Engine, Inner};
-use crate::error::{Code, Error, Result};
-use crate::journal::{state_from, store_error};
-use crate::sandbox::{Measured, MeasuredBy, Sandbox};
-use crate::values::{RunId, RunOrJob, SandboxName};
+use crate::journal::state_from;
+use crate::sandbox::{Measured, Sandbox};
+use futures::{StreamExt, TryStreamExt, stream};
+use isle_api::ops::usage::MeasuredBy;
+use isle_api::ops::usage::{Input, NetworkUsage, Output, Queue, RunUsage, SandboxUsage, Usage};
+use isle_core::clock::wall_clock_ms;
+use isle_core::values::RunId;
+use isle_core::{Code, Error, Result};
+use isle_store::{RunNetwork, RunTotals};
+use std::collections::HashMap;
 
 /// Sandboxes in one answer.
 const MOST: usize = 500;
+
 /// Sandboxes asked at once.
 const AT_ONCE: usize = 16;
 
-pub(super) struct Usage;
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Input {
-    /// Left out: all.
-    sandbox: Option<SandboxName>,
-    /// Of one run instead.
-    run_id: Option<RunOrJob>,
+pub(super) fn network_usage(network: RunNetwork) -> NetworkUsage {
+    let RunNetwork { sent_bytes, received_bytes, connections, denied, shared } = network;
+    NetworkUsage { sent_bytes, received_bytes, connections, denied, shared }
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(inline)]
-pub(super) struct SandboxUsage {
-    name: SandboxName,
-    uptime_seconds: i64,
-    /// Runs on record in this incarnation.
-    runs: u64,
-    running_runs: usize,
-    measured_by: MeasuredBy,
-    cpu_ms: Option<u64>,
-    memory_bytes: Option<u64>,
-    memory_peak_bytes: Option<u64>,
-    io_read_bytes: Option<u64>,
-    io_write_bytes: Option<u64>,
-    /// Why those two are not known, or are not all.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    io_note: Option<&'static str>,
-    /// Through its gate, since the daemon began to serve it.
-    network_sent_bytes: u64,
-    network_received_bytes: u64,
-    network_connections: u64,
-    /// Names, connections and requests that were denied.
-    network_denied: u64,
-    pids: Option<u32>,
-    disk_bytes: Option<u64>,
-    oom_kills: Option<u64>,
-    /// What it may have.
-    limits: Limits,
-    /// What runs wrote to standard output and error.
-    output_bytes: u64,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(inline)]
-pub(super) struct RunUsage {
-    run_id: RunId,
-    sandbox: String,
-    state: RunState,
-    duration_ms: Option<u64>,
-    /// CPU time of all its processes; known when it has ended.
-    cpu_ms: Option<u64>,
-    /// Highest memory of its largest process; known when it has ended.
-    peak_memory_bytes: Option<u64>,
-    /// From disks, by its processes; known when it has ended.
-    io_read_bytes: Option<u64>,
-    /// To files on disks, by its processes; known when it has ended.
-    io_write_bytes: Option<u64>,
-    /// Through the gate of its sandbox, from its begin to its end; known then, and not when another daemon
-    /// was there at the begin.
-    network: Option<NetworkUsage>,
-    /// The most processes and threads of it that were seen at once, by looking now and then; known when it
-    /// has ended.
-    peak_pids: Option<u64>,
-    stdout_bytes: u64,
-    stderr_bytes: u64,
-}
-
-/// What went through the gate of a sandbox while a run went on.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(inline)]
-pub(super) struct NetworkUsage {
-    sent_bytes: u64,
-    received_bytes: u64,
-    /// Connections that were made.
-    connections: u64,
-    /// Names, connections and requests that were denied.
-    denied: u64,
-    /// Other runs went on in the sandbox at the same time: what they moved is in these numbers, too.
-    shared: bool,
-}
-
-impl From<RunNetwork> for NetworkUsage {
-    fn from(network: RunNetwork) -> Self {
-        let RunNetwork { sent_bytes, received_bytes, connections, denied, shared } = network;
-        Self { sent_bytes, received_bytes, connections, denied, shared }
-    }
-}
-
-/// The line in front of commands.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(inline)]
-pub(super) struct Queue {
-    running: usize,
-    waiting: usize,
-    /// Since the daemon started.
-    admitted: u64,
-    /// Since then: told to come again.
-    refused: u64,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Output {
-    sandboxes: Vec<SandboxUsage>,
-    /// How many there are.
-    total: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    run: Option<RunUsage>,
-    /// Of this namespace; for the operator in `default`, of all.
-    queue: Queue,
-}
-
-impl Operation for Usage {
-    type Input = Input;
-    type Output = Output;
-    const NAME: &'static str = "usage";
-    const TITLE: &'static str = "Usage";
-    const DESCRIPTION: &'static str = "CPU, memory, disk, I/O, network and processes of sandboxes, or of one run; and how long the line is.";
-    const ROUTE: Route = Route { method: Method::Get, path: "/usage" };
-    const TOOLSET: Toolset = Toolset::Admin;
-    const EFFECT: Effect = Effect::Reads;
-
+impl Handler for Usage {
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
         let inner = &engine.inner;
         if input.sandbox.is_some() && input.run_id.is_some() {
             return Err(Error::new(Code::InvalidArgument, "sandbox and run_id are both given")
                 .next("give one of the two"));
         }
-        let load = match context.authority {
-            Authority::Operator if context.namespace.is_default() => inner.admission.load(),
-            Authority::Operator | Authority::Tenant => inner.admission.load_of(&context.namespace),
+        let load = match context.role {
+            CallerRole::Operator if context.namespace.is_default() => inner.admission.load(),
+            CallerRole::Operator | CallerRole::Tenant => inner.admission.load_of(&context.namespace),
         };
         let queue = Queue {
             running: load.running,
@@ -159,12 +43,15 @@ impl Operation for Usage {
             refused: load.refused,
         };
         if let Some(which) = input.run_id {
-            let run = of_run(inner, inner.find_run(&context, &which)?)?;
+            let run = of_run(inner, inner.runs.find_run(&context, &which)?)?;
             return Ok(Output { sandboxes: Vec::new(), total: 0, run: Some(run), queue });
         }
-        let all = inner.one_or_all(&context, input.sandbox.as_ref())?;
+        let all = inner.fleet.one_or_all(&context, input.sandbox.as_ref())?;
+        let namespace = context.namespace.to_string();
+        let totals = inner.journal.listed(&context, move |listing| listing.run_totals(&namespace)).await?;
+        let totals = &totals;
         let asked = stream::iter(all.iter().take(MOST).cloned());
-        let asked = asked.map(|sandbox| async move { of_sandbox(inner, &sandbox).await });
+        let asked = asked.map(|sandbox| async move { of_sandbox(&sandbox, totals).await });
         let sandboxes = asked.buffered(AT_ONCE).try_collect().await?;
         Ok(Output { sandboxes, total: all.len(), run: None, queue })
     }
@@ -182,7 +69,7 @@ fn of_run(inner: &Inner, id: RunId) -> Result<RunUsage> {
         peak_memory_bytes: row.peak_rss_kib.map(|kib| kib.saturating_mul(1024)),
         io_read_bytes: row.io_read_bytes,
         io_write_bytes: row.io_write_bytes,
-        network: row.network.map(NetworkUsage::from),
+        network: row.network.map(network_usage),
         peak_pids: row.peak_tasks,
         stdout_bytes: stdout,
         stderr_bytes: stderr,
@@ -191,9 +78,9 @@ fn of_run(inner: &Inner, id: RunId) -> Result<RunUsage> {
 }
 
 /// What a sandbox uses, and who says so.
-async fn of_sandbox(inner: &Inner, sandbox: &Sandbox) -> Result<SandboxUsage> {
-    let Measured { usage, by, io_note } = inner.usage_of(sandbox).await;
-    let totals = inner.journal.store().run_totals(sandbox.id.as_str()).map_err(store_error)?;
+async fn of_sandbox(sandbox: &Sandbox, totals: &HashMap<String, RunTotals>) -> Result<SandboxUsage> {
+    let Measured { usage, by, io_note } = sandbox.usage().await;
+    let totals = totals.get(sandbox.id.as_str()).copied().unwrap_or_default();
     let passed = sandbox.network.passed();
     let by_kernel = by == Some(MeasuredBy::Cgroups);
     let of_runs = totals.peak_rss_kib.saturating_mul(1024);

@@ -1,116 +1,19 @@
 //! `validate`: a look at code before it runs. Advice, never a wall.
 
-use futures::TryStreamExt;
-use isle_wire::GuestUser;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use super::inputs::sandbox_or_default;
+use super::Handler;
 use super::run_code::source;
-use super::{Effect, Method, Operation, Route, Toolset};
 use crate::context::CallContext;
 use crate::engine::Engine;
-use crate::error::{Code, Error, Result};
 use crate::run::{CodeSource, language_of};
 use crate::validate::{FINDINGS, LARGEST};
-use crate::values::{GuestPath, SandboxName};
+use futures::TryStreamExt;
+use isle_api::inputs::sandbox_or_default;
+use isle_api::ops::validate::{FindingShape, FixShape, Input, Output, ProblemShape, Validate, Verdict};
+use isle_core::values::GuestPath;
+use isle_core::{Code, Error, Result};
+use isle_wire::GuestUser;
 
-pub(super) struct Validate;
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Input {
-    /// Sandbox name, default "default".
-    sandbox: Option<SandboxName>,
-    /// The code. Give this or path.
-    code: Option<String>,
-    /// File in the sandbox.
-    path: Option<GuestPath>,
-    /// python, node or shell; detected when left out.
-    language: Option<String>,
-    /// Suggest fixes, default true.
-    fix: Option<bool>,
-    /// Reject code with findings, default false.
-    reject_findings: Option<bool>,
-    /// Names of findings to leave out.
-    ignore: Option<Vec<String>>,
-}
-
-/// What becomes of the code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(inline)]
-pub(super) enum Verdict {
-    /// As it is.
-    Pass,
-    /// Better with the fixes.
-    Fixed,
-    /// It cannot run, or must not by what the caller asked.
-    Reject,
-}
-
-/// A place in the code, counted from 1.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(inline)]
-pub(super) struct ProblemShape {
-    line: u32,
-    column: u32,
-    message: String,
-}
-
-/// Something dangerous.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(inline)]
-pub(super) struct FindingShape {
-    name: String,
-    line: u32,
-    column: u32,
-    message: String,
-}
-
-/// Something put right.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(inline)]
-pub(super) struct FixShape {
-    name: String,
-    line: u32,
-    message: String,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Output {
-    sandbox: SandboxName,
-    language: &'static str,
-    verdict: Verdict,
-    /// Why it is no code.
-    errors: Vec<ProblemShape>,
-    /// What is dangerous in it.
-    findings: Vec<FindingShape>,
-    /// What was put right in `code`.
-    fixes: Vec<FixShape>,
-    /// The code with the fixes in it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    code: Option<String>,
-    /// The code as it was given, when `code` is another.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    original: Option<String>,
-    /// Hosts its addresses name. None of them is opened by this.
-    domains: Vec<String>,
-    /// What could not be looked at.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    notes: Vec<String>,
-}
-
-impl Operation for Validate {
-    type Input = Input;
-    type Output = Output;
-    const NAME: &'static str = "validate";
-    const TITLE: &'static str = "Check code";
-    const DESCRIPTION: &'static str = "Check Python, Node or shell code without running it: syntax error with line and column, dangers, hosts it names, suggested fixes. Advice only.";
-    const ROUTE: Route = Route { method: Method::Post, path: "/sandboxes/{sandbox}/validate" };
-    const TOOLSET: Toolset = Toolset::Environment;
-    const EFFECT: Effect = Effect::Reads;
-
+impl Handler for Validate {
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
         let inner = &engine.inner;
         let sandbox = sandbox_or_default(input.sandbox);
@@ -120,7 +23,7 @@ impl Operation for Validate {
         let code = match &source {
             CodeSource::Text(code) => code.clone(),
             CodeSource::File(path) => {
-                let place = inner.looked_at(&context, &sandbox).await?;
+                let place = inner.sandboxes.looked_at(&context, &sandbox).await?;
                 read(
                     path,
                     place.agent()?.read_file(path, GuestUser::Sandbox, 0, Some(LARGEST as u64 + 1)).await?,
@@ -139,7 +42,7 @@ impl Operation for Validate {
             (named, _) => language_of(named.as_deref(), &source)?,
         };
         let fix = input.fix.unwrap_or(true);
-        let mut found = inner.look_at_code(&context, &sandbox, language, &code, fix).await?;
+        let mut found = inner.code_checker.check(&context, &sandbox, language, &code, fix).await?;
         found.findings.retain(|finding| !ignored.contains(&finding.name));
         let forbidden = input.reject_findings.unwrap_or(false) && !found.findings.is_empty();
         let verdict = match (&found.fixed, forbidden || !found.errors.is_empty()) {

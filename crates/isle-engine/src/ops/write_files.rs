@@ -1,119 +1,28 @@
 //! `write_files`: many files, all or nothing.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
-use isle_fail::Point;
-use isle_wire::GuestUser;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::json;
-
-use super::inputs::{User, files, sandbox_or_default};
-use super::{Effect, Method, Operation, Route, Toolset};
+use super::Handler;
 use crate::agent::FileToWrite;
 use crate::context::CallContext;
 use crate::engine::Engine;
-use crate::error::{Code, Error, Result};
 use crate::failpoint;
 use crate::journal::Audit;
 use crate::sandbox::Sandbox;
-use crate::values::{ByteSize, GuestPath, SandboxName};
+use isle_api::Operation;
+use isle_api::inputs::sandbox_or_default;
+use isle_api::ops::write_files::{FileInput, Input, Output, WriteFiles, Written};
+use isle_core::values::{ByteSize, GuestPath};
+use isle_core::{Code, Error, Result};
+use isle_fail::Point;
+use isle_wire::GuestUser;
+use serde_json::json;
 
-pub(super) struct WriteFiles;
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Input {
-    sandbox: Option<SandboxName>,
-    #[serde(deserialize_with = "files")]
-    files: Vec<FileInput>,
-    user: Option<User>,
-}
-
-/// One file to write.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(inline)]
-pub(super) struct FileInput {
-    /// Relative to /workspace, or absolute. Parents are made.
-    pub(super) path: GuestPath,
-    content: String,
-    /// Default utf8.
-    encoding: Option<Encoding>,
-    /// Octal, such as "755".
-    mode: Option<String>,
-    append: Option<bool>,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(inline)]
-enum Encoding {
-    #[default]
-    Utf8,
-    Base64,
-}
-
-impl From<(GuestPath, String)> for FileInput {
-    fn from((path, content): (GuestPath, String)) -> Self {
-        Self { path, content, encoding: None, mode: None, append: None }
-    }
-}
-
-impl FileInput {
-    /// What the file is to hold.
-    pub(super) fn contents(self) -> Result<Bytes> {
-        match self.encoding.unwrap_or_default() {
-            Encoding::Utf8 => Ok(self.content.into_bytes().into()),
-            Encoding::Base64 => STANDARD.decode(self.content.trim()).map(Bytes::from).map_err(|error| {
-                Error::new(
-                    Code::InvalidArgument,
-                    format!("{}: the content is not base64: {error}", self.path),
-                )
-                .next("encode it with the standard alphabet and padding, or use encoding utf8")
-            }),
-        }
-    }
-
-    fn mode(&self) -> Result<Option<u32>> {
-        let Some(text) = &self.mode else { return Ok(None) };
-        let digits = text.strip_prefix("0o").unwrap_or(text);
-        u32::from_str_radix(digits, 8).ok().filter(|mode| *mode <= 0o777).map(Some).ok_or_else(|| {
-            Error::new(Code::InvalidArgument, format!("{}: {text:?} is not a mode", self.path))
-                .next("write it in octal, such as \"644\" or \"755\"")
-        })
-    }
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Output {
-    written: Vec<Written>,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(inline)]
-pub(super) struct Written {
-    path: GuestPath,
-    size: u64,
-}
-
-impl Operation for WriteFiles {
-    type Input = Input;
-    type Output = Output;
-    const NAME: &'static str = "write_files";
-    const TITLE: &'static str = "Write files";
-    const DESCRIPTION: &'static str = "Write one or many files in a sandbox: all of them, or none.";
-    const ROUTE: Route = Route { method: Method::Post, path: "/sandboxes/{sandbox}/files/write" };
-    const TOOLSET: Toolset = Toolset::Core;
-    const EFFECT: Effect = Effect::Changes;
-
+impl Handler for WriteFiles {
     async fn call(engine: Engine, context: CallContext, input: Input) -> Result<Output> {
         if input.files.is_empty() {
             return Err(Error::new(Code::InvalidArgument, "files is empty").next("name at least one file"));
         }
         let files = checked(input.files, engine.inner.config.file_cap)?;
-        let sandbox = engine.inner.ensure(&context, &sandbox_or_default(input.sandbox)).await?;
+        let sandbox = engine.inner.sandboxes.ensure(&context, &sandbox_or_default(input.sandbox)).await?;
         let user = input.user.unwrap_or_default().into();
         let written = write(&engine, &context, &sandbox, user, files).await?;
         Ok(Output { written })

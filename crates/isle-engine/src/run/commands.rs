@@ -5,7 +5,7 @@ use isle_wire::{Exit, StepEnd};
 use super::kill::signal_name;
 use super::{Finish, Run};
 use crate::agent::exec_error;
-use crate::ops::shapes::{CommandRecord, CommandState, RunState};
+use isle_api::shapes::{CommandRecord, CommandState, RunState};
 
 /// One of the commands, as its record names it.
 #[derive(Debug, Clone)]
@@ -81,10 +81,10 @@ impl Run {
             }
         }
         let count = records.len();
-        let failed = records.iter().position(|record| record.is_failure() && !record.allow_failure);
+        let failed = records.iter().position(|record| is_failure(record) && !record.allow_failure);
         let left = records.iter().filter(|record| record.state == CommandState::NotRun).count();
         if let Some(number) = failed {
-            let how = records[number].how();
+            let how = how_it_ended(&records[number]);
             let rest = match left {
                 0 => String::new(),
                 1 => "; the one after it was not run".to_owned(),
@@ -121,18 +121,16 @@ fn ended_record(text: &CommandText, step: &StepEnd) -> CommandRecord {
     }
 }
 
-impl CommandRecord {
-    fn is_failure(&self) -> bool {
-        matches!(self.state, CommandState::Failed | CommandState::Killed)
-    }
+fn is_failure(record: &CommandRecord) -> bool {
+    matches!(record.state, CommandState::Failed | CommandState::Killed)
+}
 
-    /// How it ended, in words.
-    fn how(&self) -> String {
-        match (&self.note, self.signal, self.exit_code) {
-            (Some(note), _, _) => format!("could not be started: {note}"),
-            (None, Some(signal), _) => format!("was ended by {}", signal_name(signal)),
-            (None, None, Some(code)) => format!("failed with status {code}"),
-            (None, None, None) => "did not end well".to_owned(),
-        }
+/// How it ended, in words.
+fn how_it_ended(record: &CommandRecord) -> String {
+    match (&record.note, record.signal, record.exit_code) {
+        (Some(note), _, _) => format!("could not be started: {note}"),
+        (None, Some(signal), _) => format!("was ended by {}", signal_name(signal)),
+        (None, None, Some(code)) => format!("failed with status {code}"),
+        (None, None, None) => "did not end well".to_owned(),
     }
 }

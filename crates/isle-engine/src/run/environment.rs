@@ -4,8 +4,8 @@
 use isle_wire::GuestUser;
 use minicbor::bytes::ByteVec;
 
-use crate::error::{Code, Error, Result};
-use crate::values::SandboxName;
+use isle_core::values::SandboxName;
+use isle_core::{Code, Error, Result};
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The same for the sandbox user, whose own programs come first: what `install` brought is found.
@@ -15,12 +15,6 @@ const USER_PATH: &str =
 /// Where sandboxes that may spawn have the client of their control socket.
 const CONTROL_PATH: &str = "/run/isle";
 const NODE_PATH: &str = "/home/sandbox/.local/lib/node_modules";
-
-/// Variables that steer the loader, or what the C library loads: set from outside they would change every
-/// program, and ours among them.
-pub(crate) fn steers_loader(name: &str) -> bool {
-    name.starts_with("LD_") || name.starts_with("DYLD_") || ["GLIBC_TUNABLES", "GCONV_PATH"].contains(&name)
-}
 
 /// Whether a name looks like that of a secret. Whole words count, so `KEYBOARD` and `MAX_TOKENS` are none.
 pub(crate) fn looks_secret(name: &str) -> bool {
@@ -106,7 +100,7 @@ pub(crate) fn check_environment(env: &[(String, String)]) -> Result<()> {
         if value.contains('\0') {
             return refuse("the value contains NUL", "remove it; write binary data to a file instead");
         }
-        if steers_loader(name) {
+        if isle_core::values::steers_loader(name) {
             return refuse(
                 "variables of the loader are not set from outside",
                 "set it inside the command, such as `env LD_LIBRARY_PATH=… program`",

@@ -8,28 +8,32 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
 use super::events::{Happened, StreamName, complete_until};
+use super::job_output::JobOutput;
 use super::output::border_after;
-use super::spool::Spools;
-use super::{Run, RunKind, RunSnapshot, answer_budget};
-use crate::engine::{FollowFrom, Inner, RunEvent, RunEventKind};
-use crate::error::Result;
+use super::{FollowFrom, RunEvent, RunEventKind};
+use super::{Run, RunKind, RunSnapshot, Runs, answer_budget};
 use crate::run::output::KeptOutput;
-use crate::values::RunId;
+use isle_core::Result;
+use isle_core::values::RunId;
 
-impl Inner {
+impl Runs {
     /// The events of a run from there on.
     pub(crate) fn follow(
         self: &Arc<Self>,
         id: &RunId,
         from: FollowFrom,
     ) -> Result<BoxStream<'static, RunEvent>> {
-        match self.runs.get(id) {
+        match self.live.get(id) {
             Some(run) => Ok(self.follow_live(run, from)),
             None => {
-                let pieces =
-                    stored_pieces(self.snapshot(id)?, answer_budget(None, &self.config), from, &self.spools);
-                let (inner, id) = (Arc::clone(self), id.clone());
-                let told = move |(number, piece)| inner.tell(id.clone(), number, piece);
+                let pieces = stored_pieces(
+                    self.snapshot(id)?,
+                    answer_budget(None, &self.config),
+                    from,
+                    &self.job_output,
+                );
+                let (runs, id) = (Arc::clone(self), id.clone());
+                let told = move |(number, piece)| runs.tell(id.clone(), number, piece);
                 Ok(stream::iter(pieces).flat_map(told).boxed())
             }
         }
@@ -38,7 +42,10 @@ impl Inner {
     /// The next page of what is in files; what is missing there is told.
     fn next_page(&self, run: &RunId, filed: &mut Filed) -> Option<RunEventKind> {
         let left = filed.until.checked_sub(filed.at).filter(|left| *left > 0)?;
-        let page = self.spools.as_ref().and_then(|spools| spools.read(run, filed.stream, filed.at, PAGE));
+        let page = self
+            .job_output
+            .as_ref()
+            .and_then(|job_output| job_output.read(run, filed.stream, filed.at, PAGE));
         let begins = page.as_ref().map_or(filed.until, |page| page.tail_start().min(filed.until));
         let Some(page) = page.filter(|_| begins == filed.at) else {
             filed.at = begins;
@@ -54,9 +61,9 @@ impl Inner {
         match piece {
             Piece::Event(kind) => stream::iter([RunEvent { id: number, kind: *kind }]).boxed(),
             Piece::Filed(filed) => {
-                stream::unfold((Arc::clone(self), run, filed), move |(inner, run, mut filed)| async move {
-                    let kind = inner.next_page(&run, &mut filed)?;
-                    Some((RunEvent { id: number, kind }, (inner, run, filed)))
+                stream::unfold((Arc::clone(self), run, filed), move |(runs, run, mut filed)| async move {
+                    let kind = runs.next_page(&run, &mut filed)?;
+                    Some((RunEvent { id: number, kind }, (runs, run, filed)))
                 })
                 .boxed()
             }
@@ -66,7 +73,7 @@ impl Inner {
     fn follow_live(self: &Arc<Self>, run: Arc<Run>, from: FollowFrom) -> BoxStream<'static, RunEvent> {
         let newest = run.newest.subscribe();
         let state = Following {
-            inner: Arc::clone(self),
+            runs: Arc::clone(self),
             run,
             newest,
             after: match from {
@@ -106,7 +113,7 @@ const PAGE: usize = 64 * 1024;
 const STREAMS: [StreamName; 2] = [StreamName::Stdout, StreamName::Stderr];
 
 struct Following {
-    inner: Arc<Inner>,
+    runs: Arc<Runs>,
     run: Arc<Run>,
     newest: tokio::sync::watch::Receiver<u64>,
     after: u64,
@@ -123,7 +130,7 @@ impl Following {
     async fn next(&mut self) -> Option<RunEvent> {
         loop {
             if let Some(filed) = self.filed.front_mut() {
-                match self.inner.next_page(&self.run.id, filed) {
+                match self.runs.next_page(&self.run.id, filed) {
                     // Numbered like the last before the log, so that who comes back goes on with that.
                     Some(kind) => {
                         let id = self.ready.front().map_or(0, |event| event.id.saturating_sub(1));
@@ -145,8 +152,7 @@ impl Following {
             self.take();
             if ended {
                 self.over = true;
-                let result =
-                    self.inner.snapshot_of(&self.run).result(answer_budget(None, &self.inner.config));
+                let result = self.runs.snapshot_of(&self.run).result(answer_budget(None, &self.runs.config));
                 let id = self.after.max(*self.newest.borrow());
                 self.ready.push_back(RunEvent { id, kind: RunEventKind::Ended(Box::new(result)) });
                 continue;
@@ -172,7 +178,7 @@ impl Following {
             (batch, live.log.dropped_bytes(), live.log.last_id(), begins)
         };
         let from_the_beginning = self.after == 0 && self.tail.is_none() && self.run.kind == RunKind::Job;
-        if batch.lost > 0 && from_the_beginning && self.inner.spools.is_some() {
+        if batch.lost > 0 && from_the_beginning && self.runs.job_output.is_some() {
             let filed = STREAMS.map(|stream| Filed { stream, at: 0, until: begins[stream as usize] });
             self.filed.extend(filed);
         } else if batch.lost > 0 {
@@ -208,11 +214,11 @@ fn stored_pieces(
     snapshot: RunSnapshot,
     budget: usize,
     from: FollowFrom,
-    spools: &Option<Spools>,
+    job_output: &Option<JobOutput>,
 ) -> Vec<(u64, Piece)> {
     let mut pieces = vec![Piece::event(RunEventKind::Started)];
     for (stream, kept) in [(StreamName::Stdout, &snapshot.stdout), (StreamName::Stderr, &snapshot.stderr)] {
-        let filed = spools.as_ref().is_some_and(|spools| spools.has(&snapshot.id, stream));
+        let filed = job_output.as_ref().is_some_and(|job_output| job_output.has(&snapshot.id, stream));
         parts(kept, stream, filed, &mut pieces);
     }
     let last = pieces.len() as u64 + 1;

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::Run;
 use super::kill::already_ended;
-use crate::error::{Code, Error, Result};
+use isle_core::{Code, Error, Result};
 
 /// Bytes sent to the agent in one message.
 const PIECE: usize = 256 * 1024;
@@ -61,9 +61,6 @@ impl Run {
                     .next("write to it when it has started; `list_jobs` shows its state"));
             }
             let agent = self.sandbox.agent()?;
-            if !agent.keeps_jobs() {
-                return Err(too_old("write to its runs"));
-            }
             match agent.input(request.clone()).await {
                 Err(error) if error.code == Code::RunFinished && Instant::now() < until => {
                     tokio::time::sleep(PAUSE).await;
@@ -72,10 +69,4 @@ impl Run {
             }
         }
     }
-}
-
-/// The agent of the sandbox is of an earlier version.
-pub(crate) fn too_old(what: &str) -> Error {
-    Error::new(Code::VersionMismatch, format!("the sandbox was made by an earlier version and cannot {what}"))
-        .next("destroy the sandbox (its workspace stays); the next call makes it anew")
 }

@@ -9,8 +9,8 @@ use super::pump::end_tree;
 use super::{Ending, Run};
 use crate::agent::file_error;
 use crate::context::CallContext;
-use crate::error::{Code, Error, Result};
 use crate::run::wait::OnCancel;
+use isle_core::{Code, Error, Result};
 
 const SIGHUP: i32 = 1;
 const SIGKILL: i32 = 9;

@@ -1,12 +1,12 @@
 //! Which limits a run ran into. Looked at only when it did not end well: counters of the kernel where
 //! there are some, what is full, and, for limits that nothing counts, the command's own words.
 
-use isle_wire::{Ended, Exceeded, Exit, Full, Room};
+use isle_wire::{Ended, Exceeded, Exit, Full, FullResource};
 
 use super::Run;
-use crate::backend::{Lifetime, OPEN_FILES, Tier};
-use crate::ops::shapes::{Evidence, LimitHit, LimitName, RunState};
-use crate::values::{ByteSize, Span};
+use isle_api::shapes::{Evidence, LimitHit, LimitName, RunState};
+use isle_core::backend::{DiskLimit, DiskStops, Lifetime, OPEN_FILES};
+use isle_core::values::{ByteSize, Span};
 
 const FORK_REFUSED: &[&str] =
     &["fork: Resource temporarily unavailable", "Cannot fork", "can't start new thread"];
@@ -21,19 +21,30 @@ const BUSY: u64 = 80;
 pub(crate) struct Counters {
     pub(crate) oom_kills: Option<u64>,
     pub(crate) refused_forks: Option<u64>,
+    disk_stops: DiskStops,
 }
 
 impl Counters {
-    /// Reads them; two short reads of files that are open already.
-    pub(crate) fn read(run: &Run) -> Self {
+    /// Reads them; with the native backend, two short reads of files that are open already.
+    pub(crate) async fn read(run: &Run) -> Self {
         let (backend, id) = (&run.sandbox.backend, &run.sandbox.id);
-        Self { oom_kills: backend.oom_kills(id), refused_forks: backend.refused_forks(id) }
+        Self {
+            oom_kills: backend.oom_kills(id).await,
+            refused_forks: backend.refused_forks(id).await,
+            disk_stops: backend.disk_stops(id).await,
+        }
     }
 }
 
 /// Whether a counter went up.
 fn rose(before: Option<u64>, after: Option<u64>) -> bool {
     matches!((before, after), (Some(before), Some(after)) if after > before)
+}
+
+/// Whether a sandbox was stopped for its disk limit during a run. It may have been resumed already: the files of a
+/// run that was killed no longer count.
+fn was_stopped(before: DiskStops, after: DiskStops) -> bool {
+    before.now || after.now || after.count > before.count
 }
 
 /// What happened to the sandbox while a run went on.
@@ -52,10 +63,11 @@ pub(crate) struct Happenings {
 impl Happenings {
     /// Compares with what was counted when the run began. What does not matter to a run that ended
     /// well is not looked at then.
-    pub(crate) fn since(before: Counters, run: &Run, ended: &Ended) -> Self {
+    pub(crate) async fn since(before: Counters, run: &Run, ended: &Ended) -> Self {
         let (backend, id) = (&run.sandbox.backend, &run.sandbox.id);
         let memory = Self {
-            ran_out_of_memory: ended.killed_for_memory > 0 || rose(before.oom_kills, backend.oom_kills(id)),
+            ran_out_of_memory: ended.killed_for_memory > 0
+                || rose(before.oom_kills, backend.oom_kills(id).await),
             counts_memory: before.oom_kills.is_some(),
             counts_forks: before.refused_forks.is_some(),
             ..Self::default()
@@ -65,8 +77,8 @@ impl Happenings {
         }
         Self {
             refused_a_fork: ended.killed_for_processes > 0
-                || rose(before.refused_forks, backend.refused_forks(id)),
-            stopped_for_disk: backend.stopped_for_disk(id),
+                || rose(before.refused_forks, backend.refused_forks(id).await),
+            stopped_for_disk: was_stopped(before.disk_stops, backend.disk_stops(id).await),
             ..memory
         }
     }
@@ -98,7 +110,10 @@ pub(crate) fn limits_hit(run: &Run, ended: &Ended, state: RunState, happenings: 
     }
     hit.extend(ended.full.iter().map(|full| room_hit(run, *full)));
     let words = LastWords::of(run);
-    let file_size = run.limits.file_size.or((spec.tier == Tier::Process).then_some(limits.disk));
+    let file_size = run
+        .limits
+        .file_size
+        .or((run.sandbox.capabilities.disk_limit == DiskLimit::PerFile).then_some(limits.disk));
     match (ended.exceeded, file_size) {
         (Some(exceeded), _) => hit.push(own(run, exceeded)),
         (None, Some(most)) if words.say(&["File too large"]) => {
@@ -132,9 +147,21 @@ pub(crate) fn limits_hit(run: &Run, ended: &Ended, state: RunState, happenings: 
     hit
 }
 
+/// Marks what was counted against the whole sandbox while other runs went on in it: it may be theirs.
+pub(crate) fn mark_shared(hits: &mut [LimitHit], ended: &Ended, state: RunState) {
+    for hit in hits.iter_mut().filter(|hit| hit.evidence == Evidence::Counted) {
+        hit.shared = match hit.limit {
+            LimitName::Memory => ended.killed_for_memory == 0 && state != RunState::OomKilled,
+            LimitName::Pids => ended.killed_for_processes == 0,
+            LimitName::Disk => true,
+            _ => false,
+        };
+    }
+}
+
 /// The sentence about a limit, for people.
 pub(crate) fn sentence(hit: &LimitHit) -> String {
-    let LimitHit { limit, value, evidence, raise } = hit;
+    let LimitHit { limit, value, evidence, raise, shared: _ } = hit;
     let what = match limit {
         LimitName::Memory => format!("the sandbox's memory limit of {value} was reached"),
         LimitName::Pids => format!("the sandbox's limit of {value} processes and threads was reached"),
@@ -155,7 +182,7 @@ pub(crate) fn sentence(hit: &LimitHit) -> String {
 }
 
 fn one(run: &Run, limit: LimitName, value: String, evidence: Evidence) -> LimitHit {
-    LimitHit { limit, value, evidence, raise: raise(limit, run.sandbox.spec.lifetime) }
+    LimitHit { limit, value, evidence, raise: raise(limit, run.sandbox.spec.lifetime), shared: false }
 }
 
 /// How a limit is raised.
@@ -193,8 +220,10 @@ fn own(run: &Run, exceeded: Exceeded) -> LimitHit {
             one(run, LimitName::CpuTime, Span::seconds(seconds).to_string(), Evidence::Counted)
         }
         Exceeded::FileSize(bytes) => {
-            // That of a whole sandbox of tier `process` is as large as its disk.
-            let is_own = run.sandbox.spec.tier != Tier::Process || bytes < run.sandbox.spec.limits.disk.0;
+            // Where the disk limit applies to each file, the sandbox's own limit is as large as its disk.
+            let sandbox = &run.sandbox;
+            let is_own =
+                sandbox.capabilities.disk_limit != DiskLimit::PerFile || bytes < sandbox.spec.limits.disk.0;
             let hit = one(run, LimitName::FileSize, ByteSize(bytes).to_string(), Evidence::Counted);
             if is_own { LimitHit { raise: own_raise(LimitName::FileSize), ..hit } } else { hit }
         }
@@ -227,15 +256,15 @@ fn own_raise(limit: LimitName) -> String {
 fn room_hit(run: &Run, full: Full) -> LimitHit {
     let bytes = |full: Full| ByteSize(full.limit).to_string();
     let disk = run.sandbox.spec.limits.disk;
-    match full.room {
+    match full.resource {
         // A file system much larger than the limit is the host's own, under a sandbox without a quota.
-        Room::Disk if full.limit > disk.0.saturating_mul(2) => LimitHit {
+        FullResource::Disk if full.limit > disk.0.saturating_mul(2) => LimitHit {
             raise: "free space on the host".into(),
             ..one(run, LimitName::Disk, format!("{} (the host's)", bytes(full)), Evidence::Full)
         },
-        Room::Disk => one(run, LimitName::Disk, disk.to_string(), Evidence::Full),
-        Room::Inodes => one(run, LimitName::Inodes, full.limit.to_string(), Evidence::Full),
-        Room::SharedMemory => one(run, LimitName::SharedMemory, bytes(full), Evidence::Full),
+        FullResource::Disk => one(run, LimitName::Disk, disk.to_string(), Evidence::Full),
+        FullResource::Inodes => one(run, LimitName::Inodes, full.limit.to_string(), Evidence::Full),
+        FullResource::SharedMemory => one(run, LimitName::SharedMemory, bytes(full), Evidence::Full),
     }
 }
 

@@ -1,24 +1,28 @@
 //! Runs: one command each, from its record before the start to its record after the end. The
 //! verbs have files of their own; here is what a run is while it lives.
 
+mod arguments;
 mod commands;
 mod environment;
 pub(crate) mod events;
 mod follow;
 mod input;
+pub(crate) mod job_output;
 mod kill;
 mod limits;
+mod live;
 mod outcome;
 pub(crate) mod output;
-mod own_limits;
 mod plan;
 mod program;
 mod pump;
 mod report;
+mod requests;
 mod result;
-mod runs;
-pub(crate) mod spool;
+mod service;
+mod session;
 mod start;
+mod take_over;
 mod turn;
 mod view;
 mod wait;
@@ -31,32 +35,38 @@ use isle_store::RunNetwork;
 use isle_wire::Transferred;
 use tokio::sync::{Notify, watch};
 
-use crate::context::{Authority, CallContext};
-use crate::error::Error;
+use crate::context::{CallContext, CallerRole};
 use crate::network::{QuestionSender, RunGrants};
-use crate::ops::shapes::{CommandRecord, LimitHit, RunState, ViolationShape};
 use crate::sandbox::Sandbox;
-use crate::values::{ByteSize, ContextName, JobName, RunId, SandboxName, Span};
-use crate::vault::MaskedStream;
 use events::{EventLog, Happened, StreamName};
+use isle_api::shapes::{CommandRecord, LimitHit, RunState, ViolationShape};
+use isle_core::Error;
+use isle_core::values::{ByteSize, ContextName, JobName, RunId, SandboxName, Span};
+use isle_vault::MaskedStream;
+use job_output::{JobOutput, JobOutputWriter};
 use output::{KeptOutput, OutputBuffer};
-use spool::{Spool, Spools};
 use view::Viewers;
 
+use arguments::check_limits_in;
+pub(crate) use arguments::{AnswerOptions, directory, named_target, program, text_input};
 pub(crate) use commands::CommandText;
 pub use environment::SecretNames;
-pub(crate) use environment::{check_environment, looks_secret, steers_loader};
+pub(crate) use environment::{check_environment, looks_secret};
+pub(crate) use isle_api::RunLimits;
 pub(crate) use kill::{KillRequest, finished, parse_signal};
+pub(crate) use live::LiveRuns;
 pub(crate) use outcome::lost_note;
-pub use own_limits::RunLimits;
 pub(crate) use plan::{
-    Asked, CodeSource, Input, Kept, Patience, Place, Plan, PlannedCommand, Program, RunKind, Runner, Simple,
+    CodeSource, Input, NamedOptions, OnDisconnect, OneShotSlot, Plan, PlannedCommand, Program, RunKind,
+    RunTarget, Runner, SimpleCommand,
 };
 pub(crate) use program::{Language, language_of};
-pub(crate) use pump::{Job, SESSION_DEPTH};
+pub(crate) use pump::{Pump, SESSION_DEPTH};
 pub(crate) use report::CodeOutcome;
-pub(crate) use result::{Held, RunSnapshot, answer_budget, no_such_run};
-pub(crate) use runs::Runs;
+pub use requests::{Command, FollowFrom, OneShot, OpenExec, RunEvent, RunEventKind, Target};
+pub(crate) use result::{Enforcement, RunSnapshot, answer_budget, no_such_run};
+pub(crate) use service::{Runs, RunsParts};
+pub use session::{Session, SessionEvent, SessionInput, SessionOutput};
 pub(crate) use turn::NEVER_RAN;
 pub(crate) use wait::OnCancel;
 
@@ -173,7 +183,7 @@ struct Live {
     masked: [MaskedStream; 2],
     log: EventLog,
     /// The files each output is kept in, when it is.
-    spools: [Option<Spool>; 2],
+    writers: [Option<JobOutputWriter>; 2],
     /// What an interpreter reports, as it arrives.
     report: Vec<u8>,
     /// Ends of commands, as they arrive.
@@ -219,7 +229,7 @@ impl Run {
                 stderr: OutputBuffer::new(cap),
                 masked: Default::default(),
                 log: EventLog::default(),
-                spools: [None, None],
+                writers: [None, None],
                 report: Vec::new(),
                 steps: Vec::new(),
             }),
@@ -247,7 +257,7 @@ impl Run {
 
     /// A caller waits for it. Only the operator's can be asked what may be granted.
     pub(crate) fn awaited_by(&self, context: &CallContext) {
-        if let (Some(asker), Authority::Operator) = (&context.questions, context.authority) {
+        if let (Some(asker), CallerRole::Operator) = (&context.questions, context.role) {
             let mut askers = crate::lock(&self.askers);
             askers.retain(|known| !known.is_closed() && !known.same_channel(asker));
             askers.push(asker.clone());
@@ -304,10 +314,10 @@ impl Run {
     }
 
     /// Has all its output kept in files, when it is a job.
-    pub(crate) fn keep_in(&self, spools: Option<&Spools>) {
-        if let Some(spools) = spools.filter(|_| self.kind == RunKind::Job) {
+    pub(crate) fn keep_in(&self, files: Option<&JobOutput>) {
+        if let Some(files) = files.filter(|_| self.kind == RunKind::Job) {
             let streams = [StreamName::Stdout, StreamName::Stderr];
-            crate::lock(&self.live).spools = streams.map(|stream| Some(spools.of(&self.id, stream)));
+            crate::lock(&self.live).writers = streams.map(|stream| Some(files.of(&self.id, stream)));
         }
     }
 
@@ -349,6 +359,20 @@ impl Run {
         shown
     }
 
+    /// Whether something of its output is held back that can be shown when nothing follows.
+    fn holds_output(&self) -> bool {
+        crate::lock(&self.live).masked.iter().any(MaskedStream::holds)
+    }
+
+    /// It has not written for a while; what was held back of one of its outputs is the answer.
+    fn release_output(&self, stream: StreamName) -> bytes::Bytes {
+        let masker = self.sandbox.masker();
+        let mut live = crate::lock(&self.live);
+        let shown = live.masked[stream as usize].release(masker.as_ref());
+        self.show_output(live, stream, &shown);
+        shown
+    }
+
     /// It writes nothing more to one of its outputs; what was held back of it is the answer.
     fn flush_output(&self, stream: StreamName) -> bytes::Bytes {
         let masker = self.sandbox.masker();
@@ -362,17 +386,17 @@ impl Run {
         if shown.is_empty() {
             return;
         }
-        let Live { stdout, stderr, spools, .. } = &mut *live;
+        let Live { stdout, stderr, writers, .. } = &mut *live;
         let kept = match stream {
             StreamName::Stdout => stdout,
             StreamName::Stderr => stderr,
         };
-        if let Some(spool) = &mut spools[stream as usize]
+        if let Some(writer) = &mut writers[stream as usize]
             && kept.overflows(shown.len())
         {
             // From here on there may be a middle that is not kept elsewhere.
-            spool.append(0, kept.head());
-            spool.append(kept.total(), shown);
+            writer.append(0, kept.head());
+            writer.append(kept.total(), shown);
         }
         kept.push(shown);
         live.log.output(stream, shown);

@@ -4,15 +4,15 @@
 use isle_wire::{Ended, Exit, Failure, FailureKind, Violation};
 
 use super::kill::signal_name;
-use super::limits::{Happenings, broken_disk, limits_hit, sentence};
+use super::limits::{Happenings, broken_disk, limits_hit, mark_shared, sentence};
 use super::{Ending, Finish, Run};
 use crate::agent::{exec_error, gone};
-use crate::backend::Lifetime;
-use crate::error::{Code, Error};
-use crate::network::Window;
-use crate::ops::shapes::{LimitName, RunState, ViolationShape};
+use crate::network::RunTraffic;
 use crate::run::program::Language;
 use crate::sandbox::SandboxState;
+use isle_api::shapes::{LimitName, RunState, ViolationShape};
+use isle_core::backend::Lifetime;
+use isle_core::{Code, Error};
 
 const SIGKILL: i32 = 9;
 /// What a shell answers when its child was ended by SIGKILL.
@@ -35,7 +35,7 @@ pub(crate) fn classify(
     end: End,
     named: &str,
     language: Option<Language>,
-    window: &Window,
+    window: &RunTraffic,
     happenings: Happenings,
 ) -> Finish {
     let finish = match end {
@@ -49,7 +49,7 @@ pub(crate) fn classify(
     Finish { network: window.network(), ..finish }
 }
 
-fn ended_finish(run: &Run, ended: &Ended, window: &Window, happenings: Happenings) -> Finish {
+fn ended_finish(run: &Run, ended: &Ended, window: &RunTraffic, happenings: Happenings) -> Finish {
     let (exit_code, signal) = match ended.exit {
         Exit::Code(code) => (Some(code), None),
         Exit::Signal(signal) => (None, Some(signal)),
@@ -90,7 +90,10 @@ fn ended_finish(run: &Run, ended: &Ended, window: &Window, happenings: Happening
             "a process of this sandbox was ended because its memory limit of {memory} was reached"
         ));
     }
-    let limits_hit = limits_hit(run, ended, state, happenings);
+    let mut limits_hit = limits_hit(run, ended, state, happenings);
+    if window.overlaps() {
+        mark_shared(&mut limits_hit, ended, state);
+    }
     // Memory and time were told above, in the words of this end.
     let told = [LimitName::Memory, LimitName::Timeout];
     notes.extend(limits_hit.iter().filter(|hit| !told.contains(&hit.limit)).map(sentence));
@@ -117,8 +120,8 @@ fn ended_finish(run: &Run, ended: &Ended, window: &Window, happenings: Happening
             .violations
             .iter()
             .map(violation)
-            .chain(window.denials())
-            .chain(run.sandbox.dialed_addresses(ended.unrouted))
+            .chain(window.denials(&run.id))
+            .chain(window.dialed_addresses(ended.unrouted))
             .collect(),
         limits_hit,
         note: (!notes.is_empty()).then(|| notes.join("; ")),
@@ -131,9 +134,9 @@ fn ended_finish(run: &Run, ended: &Ended, window: &Window, happenings: Happening
 pub(super) fn timed_out_note(run: &Run) -> String {
     match run.timeout {
         Some(timeout) => format!(
-            "its time of {timeout} was up and the whole tree was ended; raise `timeout`, or split the work"
+            "timed out after {timeout}; the process tree was killed; raise `timeout`, or split the work"
         ),
-        None => "its time was up and the whole tree was ended".into(),
+        None => "timed out; the process tree was killed".into(),
     }
 }
 
@@ -164,6 +167,9 @@ fn failed_finish(run: &Run, failure: &Failure, named: &str, language: Option<Lan
     }
 }
 
+/// The detail of an error that ended a run together with its whole sandbox.
+pub(super) const SANDBOX_KILLED: &str = "sandbox_killed";
+
 fn broken_finish(run: &Run, error: &Error) -> Finish {
     let destroyed = run.sandbox.state() == SandboxState::Destroying;
     let (state, note) = match run.ending() {
@@ -179,7 +185,13 @@ fn broken_finish(run: &Run, error: &Error) -> Finish {
         Ending::Own if error.code == Code::SandboxFailed => (RunState::Lost, lost_note("the sandbox died")),
         Ending::Own => (RunState::Lost, lost_note(&error.message)),
     };
-    Finish { note: Some(note), ..unknown(run, state) }
+    let note = match error.details.contains_key(SANDBOX_KILLED) {
+        true => format!("{note}; the agent of the sandbox did not answer, so the whole sandbox was killed"),
+        false => note,
+    };
+    let silent = error.code == Code::SandboxUnresponsive && state == RunState::Lost;
+    let error = silent.then(|| error.clone().detail("run_id", run.id.to_string()));
+    Finish { note: Some(note), error, ..unknown(run, state) }
 }
 
 /// The note of a run whose end nobody saw.
@@ -225,5 +237,10 @@ fn violation(violation: &Violation) -> ViolationShape {
         "socket" => "only local sockets are allowed; a sandbox has no network but loopback",
         _ => "this system call is refused in a sandbox; use another way if the program failed",
     };
-    ViolationShape { what: violation.call.clone(), count: violation.count, remedy: remedy.into() }
+    ViolationShape {
+        what: violation.call.clone(),
+        count: violation.count,
+        remedy: remedy.into(),
+        shared: false,
+    }
 }

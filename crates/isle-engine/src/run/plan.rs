@@ -3,19 +3,17 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use isle_egress::Grant;
 use isle_wire::{GuestUser, TerminalSize};
 use tokio::sync::mpsc;
 
-use super::input::too_old;
+use super::SessionEvent;
 use super::program::Language;
 use super::{CommandText, RunLimits};
 use crate::agent::ExecSignal;
-use crate::engine::SessionEvent;
-use crate::error::Result;
+use crate::network::NetworkWish;
 use crate::sandbox::{OneShotGuard, Sandbox, Settings};
-use crate::values::{ContextName, GuestPath, JobName, SandboxName, Span};
-use crate::vault::Wishes;
+use isle_core::values::{ContextName, GuestPath, JobName, SandboxName, Span};
+use isle_vault::RequestedSecrets;
 
 /// Which call made a run, for its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,13 +63,13 @@ impl RunKind {
 
 /// Where it runs.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum RunTarget {
     /// In a named sandbox, made when missing.
     Named {
         /// Which.
         name: SandboxName,
         /// What the call says about it.
-        asked: Asked,
+        options: NamedOptions,
     },
     /// In a fresh one that is gone afterwards.
     OneShot {
@@ -80,15 +78,15 @@ pub(crate) enum Place {
         /// Files placed before the command starts.
         files: Vec<(GuestPath, Bytes)>,
         /// Where to leave it for another command; `None` for the only one.
-        keep: Option<Kept>,
+        keep: Option<OneShotSlot>,
     },
     /// In this incarnation and no other, whatever becomes of its name.
-    Exactly {
+    Incarnation {
         /// Which.
         sandbox: Arc<Sandbox>,
     },
     /// In one that was kept.
-    Held {
+    KeptOneShot {
         /// Whoever holds this last ends it.
         guard: Arc<OneShotGuard>,
     },
@@ -96,7 +94,7 @@ pub(crate) enum Place {
 
 /// What a call says about the named sandbox it runs in, besides its name.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Asked {
+pub(crate) struct NamedOptions {
     /// What one that is made now is to be. One that exists must have been made so, as far as something is
     /// said; only a downgrade is its own affair.
     pub(crate) settings: Settings,
@@ -105,7 +103,7 @@ pub(crate) struct Asked {
 }
 
 /// Where a one-shot is left for a second command.
-pub(crate) type Kept = Arc<OnceLock<Arc<OneShotGuard>>>;
+pub(crate) type OneShotSlot = Arc<OnceLock<Arc<OneShotGuard>>>;
 
 /// What runs.
 #[derive(Debug, Clone)]
@@ -175,7 +173,7 @@ impl Runner {
 #[derive(Debug, Clone)]
 pub(crate) struct PlannedCommand {
     /// Shell text, or program and arguments.
-    pub(crate) program: Simple,
+    pub(crate) program: SimpleCommand,
     /// Working directory; that of the run when `None`.
     pub(crate) cwd: Option<GuestPath>,
     /// Variables beside those of the run.
@@ -186,14 +184,14 @@ pub(crate) struct PlannedCommand {
 
 /// A command without a language.
 #[derive(Debug, Clone)]
-pub(crate) enum Simple {
+pub(crate) enum SimpleCommand {
     /// Shell text.
     Shell(String),
     /// Program and arguments.
     Argv(Vec<String>),
 }
 
-impl Simple {
+impl SimpleCommand {
     /// As its record shows it.
     pub(crate) fn display(&self) -> String {
         match self {
@@ -232,11 +230,11 @@ pub(crate) enum Input {
 
 /// What happens to a run nobody waits for any more.
 #[derive(Debug)]
-pub(crate) enum Patience {
+pub(crate) enum OnDisconnect {
     /// It goes on.
-    GoOn,
+    Continue,
     /// It is ended; its output goes here, and nothing of it is dropped.
-    EndWithCaller(mpsc::Sender<SessionEvent>),
+    Kill(mpsc::Sender<SessionEvent>),
 }
 
 /// One run to be.
@@ -247,11 +245,11 @@ pub(crate) struct Plan {
     pub(crate) job: Option<JobName>,
     /// Whether it takes its turn among those of its sandbox that ask for it.
     pub(crate) lock: bool,
-    /// What it may reach while it goes on, beside what its sandbox may.
-    pub(crate) allow: Vec<Grant>,
+    /// What it asks to reach, beside what its sandbox may.
+    pub(crate) network: NetworkWish,
     /// Secrets it asks for, beside those its sandbox has.
-    pub(crate) secrets: Wishes,
-    pub(crate) place: Place,
+    pub(crate) secrets: RequestedSecrets,
+    pub(crate) target: RunTarget,
     pub(crate) program: Program,
     pub(crate) cwd: Option<GuestPath>,
     pub(crate) env: Vec<(String, String)>,
@@ -260,10 +258,51 @@ pub(crate) struct Plan {
     pub(crate) limits: RunLimits,
     pub(crate) terminal: Option<TerminalSize>,
     pub(crate) input: Input,
-    pub(crate) patience: Patience,
+    pub(crate) on_disconnect: OnDisconnect,
 }
 
 impl Plan {
+    /// A run of which nothing is said but what it is, where, and which program: as the sandbox user, in
+    /// `/workspace`, without input, and as long as it takes.
+    pub(crate) fn new(kind: RunKind, target: RunTarget, program: Program) -> Self {
+        Self {
+            kind,
+            job: None,
+            lock: false,
+            network: NetworkWish::default(),
+            secrets: RequestedSecrets::default(),
+            target,
+            program,
+            cwd: None,
+            env: Vec::new(),
+            user: GuestUser::Sandbox,
+            timeout: None,
+            limits: RunLimits::default(),
+            terminal: None,
+            input: Input::Null,
+            on_disconnect: OnDisconnect::Continue,
+        }
+    }
+
+    /// The caller's words that go to the agent in one message: arguments and variables.
+    pub(crate) fn words(&self) -> impl Iterator<Item = &str> {
+        let none: &[String] = &[];
+        let (arguments, commands): (_, &[PlannedCommand]) = match &self.program {
+            Program::Argv(words)
+            | Program::Code { args: words, .. }
+            | Program::Tool { arguments: words, .. } => (&words[..], &[]),
+            Program::Commands { commands, .. } => (none, &commands[..]),
+            // Long text goes through a file.
+            Program::Shell(_) => (none, &[]),
+        };
+        let of_commands = commands.iter().flat_map(move |command| match &command.program {
+            SimpleCommand::Argv(words) => &words[..],
+            SimpleCommand::Shell(text) => std::slice::from_ref(text),
+        });
+        let variables = self.variables().flat_map(|(name, value)| [name.as_str(), value.as_str()]);
+        arguments.iter().chain(of_commands).map(String::as_str).chain(variables)
+    }
+
     /// Every variable the caller gave, for the run and for single commands of it.
     pub(crate) fn variables(&self) -> impl Iterator<Item = &(String, String)> {
         let commands = match &self.program {
@@ -301,16 +340,6 @@ impl Plan {
             allow_failure: command.allow_failure,
         };
         commands.iter().map(text).collect()
-    }
-
-    /// Refuses what the agent of a sandbox made by an earlier version cannot do.
-    pub(super) fn check_agent(&self, sandbox: &Sandbox) -> Result<()> {
-        let needs = match (&self.program, &self.input) {
-            (Program::Commands { .. }, _) => "run several commands in one run",
-            (_, Input::Kept(_)) => "keep the input of a job open",
-            _ => return Ok(()),
-        };
-        if sandbox.agent()?.keeps_jobs() { Ok(()) } else { Err(too_old(needs)) }
     }
 }
 

@@ -5,12 +5,12 @@ use bytes::Bytes;
 use isle_wire::{CodeLanguage, GuestUser};
 use minicbor::bytes::ByteVec;
 
-use super::own_limits::RunLimits;
-use super::plan::{CodeSource, Input, Patience, Place, Plan, Program, Simple};
+use super::RunLimits;
+use super::plan::{CodeSource, Input, OnDisconnect, Plan, Program, RunTarget, SimpleCommand};
 use crate::agent::FileToWrite;
-use crate::error::{Code, Error, Result};
 use crate::sandbox::Sandbox;
-use crate::values::{ContextName, GuestPath, RunId};
+use isle_core::values::{ContextName, GuestPath, RunId};
+use isle_core::{Code, Error, Result};
 
 /// Text longer than this does not travel as an argument.
 const LONGEST_ARGUMENT: usize = 100_000;
@@ -186,13 +186,15 @@ pub(super) async fn resolve(sandbox: &Sandbox, plan: &Plan, run: &RunId) -> Resu
             let mut steps = Vec::with_capacity(commands.len());
             for (number, command) in (1..).zip(commands) {
                 steps.push(match &command.program {
-                    Simple::Argv(argv) => argv.iter().map(|word| word.clone().into_bytes().into()).collect(),
-                    Simple::Shell(text) if text.len() > LONGEST_ARGUMENT => {
+                    SimpleCommand::Argv(argv) => {
+                        argv.iter().map(|word| word.clone().into_bytes().into()).collect()
+                    }
+                    SimpleCommand::Shell(text) if text.len() > LONGEST_ARGUMENT => {
                         let message = format!("command {number} is longer than {LONGEST_ARGUMENT} bytes");
                         return Err(Error::new(Code::TooLarge, message)
                             .next("write it to a file with write_files and run that"));
                     }
-                    Simple::Shell(text) => {
+                    SimpleCommand::Shell(text) => {
                         words(vec![shell.clone(), b"-c".to_vec(), text.clone().into_bytes()])
                     }
                 });
@@ -241,13 +243,13 @@ pub(super) async fn resolve(sandbox: &Sandbox, plan: &Plan, run: &RunId) -> Resu
             if *restricted && !interpreter.ends_with(b"bash") {
                 return Err(no_interpreter(sandbox, "restricted shell", &["bash"]));
             }
-            if let Some(context) = context {
-                check_context(sandbox, plan, context, *restricted)?;
+            if context.is_some() {
+                check_context(plan, *restricted)?;
                 if language == Language::Shell && !interpreter.ends_with(b"bash") {
                     return Err(no_interpreter(sandbox, "a shell that remembers", &["bash"]));
                 }
             }
-            if is_kept(sandbox, plan, language, *restricted, context.is_some())? {
+            if is_kept(plan, language, *restricted, context.is_some()) {
                 return keep(sandbox, plan, run, language, interpreter, source, args, context.clone()).await;
             }
             let mut argv = vec![interpreter];
@@ -292,23 +294,17 @@ pub(super) async fn resolve(sandbox: &Sandbox, plan: &Plan, run: &RunId) -> Resu
     }
 }
 
-/// Whether the agent runs this in an interpreter it keeps. What has no use of that, or an agent of an
-/// earlier version, starts the interpreter as any program.
-fn is_kept(
-    sandbox: &Sandbox,
-    plan: &Plan,
-    language: Language,
-    restricted: bool,
-    in_context: bool,
-) -> Result<bool> {
-    let asked_by_call = matches!(plan.place, Place::Named { .. } | Place::Exactly { .. })
-        && matches!(plan.patience, Patience::GoOn);
+/// Whether the agent runs this in an interpreter it keeps. What has no use of that starts the interpreter
+/// as any program.
+fn is_kept(plan: &Plan, language: Language, restricted: bool, in_context: bool) -> bool {
+    let asked_by_call = matches!(plan.target, RunTarget::Named { .. } | RunTarget::Incarnation { .. })
+        && matches!(plan.on_disconnect, OnDisconnect::Continue);
     // A shell starts as quickly as it could be woken.
     let gains = in_context || language != Language::Shell;
-    Ok(asked_by_call && gains && !restricted && sandbox.agent()?.keeps_interpreters())
+    asked_by_call && gains && !restricted
 }
 
-fn check_context(sandbox: &Sandbox, plan: &Plan, context: &ContextName, restricted: bool) -> Result<()> {
+fn check_context(plan: &Plan, restricted: bool) -> Result<()> {
     let refuse = |why: &str, next: &str| Err(Error::new(Code::InvalidArgument, why).next(next));
     if restricted {
         return refuse("a restricted shell keeps nothing", "leave out `context` or `restricted`");
@@ -324,11 +320,6 @@ fn check_context(sandbox: &Sandbox, plan: &Plan, context: &ContextName, restrict
             "code in a context has no standard input",
             "write the input to a file and read that, or leave `context` out",
         );
-    }
-    if !sandbox.agent()?.keeps_interpreters() {
-        let message = format!("the sandbox was made by an earlier version and cannot keep context {context}");
-        return Err(Error::new(Code::VersionMismatch, message)
-            .next("destroy the sandbox (its workspace stays); the next call makes it anew"));
     }
     Ok(())
 }

@@ -2,29 +2,31 @@
 //! the last stages of the pipeline, and cleans up.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::OptionFuture;
 use isle_fail::Point;
-use isle_wire::{ExecEvent, Frame, FrameError, Request, Stream, read_frame, write_message};
+use isle_wire::{ExecEvent, Frame, FrameError, Request, read_frame, write_message};
 use tokio::io::{AsyncRead, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::SessionEvent;
 use super::events::StreamName;
 use super::limits::{Counters, Happenings};
-use super::outcome::{End, classify};
+use super::outcome::{End, SANDBOX_KILLED, classify};
 use super::program::Language;
-use super::{Ending, Finish, Run, report};
-use crate::agent::{ExecInput, broken, forward_input, gone};
-use crate::engine::{Inner, SessionEvent};
-use crate::error::Error;
-use crate::network::{Began, RunGrants, Window};
+use super::{Ending, Finish, Run, Runs, report};
+use crate::agent::{AgentStream, ExecInput, broken, forward_input, gone, unresponsive};
+use crate::network::{Began, RunGrants, RunTraffic};
 use crate::pipeline::{self, Unrecorded, Validated};
-use crate::sandbox::{Entered, OneShotGuard, Turn};
-use crate::values::GuestPath;
-use crate::vault::RunSecrets;
+use crate::sandbox::{LockHeld, LockRequest, OneShotGuard};
+use crate::secrets::RunSecrets;
+use isle_core::Error;
+use isle_core::backend::Lifetime;
+use isle_core::values::GuestPath;
 
 /// Chunks an interactive caller may be behind before the command has to wait for it.
 pub(crate) const SESSION_DEPTH: usize = 16;
@@ -32,6 +34,10 @@ pub(crate) const SESSION_DEPTH: usize = 16;
 const MARGIN: Duration = Duration::from_secs(10);
 /// How long a killed run may take to be reported as ended.
 const LAST_WORDS: Duration = Duration::from_secs(10);
+/// How long a caller is kept waiting by an agent that is known not to answer.
+const SILENCE: Duration = Duration::from_secs(5);
+/// How long the end of an output is held back, in which the value of a secret may begin.
+const HELD_BACK: Duration = Duration::from_millis(100);
 const SIGKILL: i32 = 9;
 /// How long to wait before the end of a run is recorded again.
 const RECORD_AGAIN: Duration = Duration::from_secs(1);
@@ -39,11 +45,11 @@ const RECORD_AGAIN: Duration = Duration::from_secs(1);
 const KEPT_UNTIL_NEXT_RUN: u64 = 16 * 1024;
 
 /// Everything the task of a run owns.
-pub(crate) struct Job {
-    pub(crate) inner: Arc<Inner>,
+pub(crate) struct Pump {
+    pub(crate) runs: Arc<Runs>,
     pub(crate) run: Arc<Run>,
     pub(crate) passage: Validated,
-    pub(crate) stream: Stream,
+    pub(crate) stream: AgentStream,
     /// What to start; `None` when the stream follows a run that is going on.
     pub(crate) request: Option<Request>,
     pub(crate) input: ExecInput,
@@ -58,13 +64,15 @@ pub(crate) struct Job {
     /// Secrets that are its own.
     pub(crate) secrets: Option<RunSecrets>,
     /// Its place before the lock of its sandbox, when it asked for that.
-    pub(crate) entered: Option<Entered>,
+    pub(crate) entered: Option<LockRequest>,
 }
 
 /// An interactive caller.
 pub(crate) struct Caller {
     pub(crate) events: mpsc::Sender<SessionEvent>,
     pub(crate) cancelled: CancellationToken,
+    /// It reads slowly, and output waits for it.
+    pub(crate) lags: AtomicBool,
 }
 
 impl Caller {
@@ -73,21 +81,23 @@ impl Caller {
             StreamName::Stdout => SessionEvent::Stdout(bytes),
             StreamName::Stderr => SessionEvent::Stderr(bytes),
         };
+        self.lags.store(true, Ordering::Relaxed);
         // One who is gone hears nothing.
         self.events.send(event).await.ok();
+        self.lags.store(false, Ordering::Relaxed);
     }
 
-    async fn tell_end(self, inner: &Inner, run: &Arc<Run>) {
-        let result = inner.snapshot_of(run).result(super::answer_budget(None, &inner.config));
+    async fn tell_end(self, runs: &Runs, run: &Arc<Run>) {
+        let result = runs.snapshot_of(run).result(super::answer_budget(None, &runs.config));
         self.events.send(SessionEvent::Ended(Box::new(result))).await.ok();
     }
 }
 
-impl Job {
+impl Pump {
     /// Follows the run to its end.
     pub(crate) async fn run(self) {
         let Self {
-            inner,
+            runs,
             run,
             passage,
             mut stream,
@@ -105,13 +115,13 @@ impl Job {
         let sandbox = Arc::clone(&run.sandbox);
         let turn = match entered {
             None => None,
-            Some(entered) => match take_turn(&inner, &run, entered, &mut input, caller.as_ref()).await {
+            Some(entered) => match take_turn(&runs, &run, entered, &mut input, caller.as_ref()).await {
                 Ok(turn) => Some(turn),
-                Err(finish) => return never_begun(&inner, &run, passage, *finish, caller).await,
+                Err(finish) => return never_begun(&runs, &run, passage, *finish, caller).await,
             },
         };
         let begins = request.is_some();
-        let window = Window::open(&sandbox, if begins { Began::Now } else { Began::Earlier });
+        let window = RunTraffic::open(&sandbox, if begins { Began::Now } else { Began::Earlier });
         let sent = match request {
             Some(request) => match write_message(&mut stream, &request).await {
                 Ok(()) => isle_fail::fail(Point::ExecSent).map_err(FrameError::Io),
@@ -135,14 +145,14 @@ impl Job {
             // What follows can be done while the agent starts the command, so the request goes out first.
             tokio::task::yield_now().await;
             if begins {
-                inner.tell_started(&run);
+                runs.notifier.run_started(&run);
             }
         }
         // Read while the agent is busy starting the command: nothing can reach a limit that soon.
-        let before = Counters::read(&run);
-        let halted = inner.halted.clone();
-        let leaving = (!outlives).then(|| inner.leaving.clone());
-        let watch = Watch { inner: &inner, run: &run, caller: caller.as_ref(), leaving: leaving.as_ref() };
+        let before = Counters::read(&run).await;
+        let halted = runs.tasks.halted().clone();
+        let leaving = (!outlives).then(|| runs.tasks.leaving().clone());
+        let watch = Watch { runs: &runs, run: &run, caller: caller.as_ref(), leaving: leaving.as_ref() };
         let end = match sent {
             Err(error) => End::Broken(broken(error)),
             Ok(()) if outlives => tokio::select! {
@@ -167,7 +177,7 @@ impl Job {
             end_tree(&run).await;
         }
         let happenings = match &end {
-            End::Ended(ended) => Happenings::since(before, &run, ended),
+            End::Ended(ended) => Happenings::since(before, &run, ended).await,
             End::Failed(_) | End::Broken(_) => Happenings::default(),
         };
         let fate = if let End::Ended(ended) = &end { ended.context } else { None };
@@ -179,33 +189,37 @@ impl Job {
             finish.note =
                 Some(finish.note.map_or_else(|| advice.clone(), |note| format!("{note}; {advice}")));
         }
+        let reflected = run.sandbox.secrets.get().and_then(|secrets| secrets.reflections_since(run.started));
+        if let Some(reflected) = reflected {
+            finish.note =
+                Some(finish.note.map_or_else(|| reflected.clone(), |note| format!("{note}; {reflected}")));
+        }
         run.complete_commands(&mut finish);
 
         let executed = passage.executed(finish);
-        let signed = pipeline::sign(executed);
-        let masked = pipeline::mask(signed, &run);
-        let audited = pipeline::audit(masked, &inner.journal, &run).insist(&inner.journal, &run).await;
+        let masked = pipeline::mask(executed, &run);
+        let audited = pipeline::audit(masked, &runs.journal, &run).insist(&runs.journal, &run).await;
 
         isle_fail::pass(Point::ExecFinished);
         let (finish, unrecorded) = audited.into_parts();
         sandbox.run_ends();
         let finish = run.publish(finish);
-        inner.runs.ended(&run);
+        runs.live.ended(&run);
         // The next may begin: nothing of this one is left.
         drop(turn);
         isle_fail::pass(Point::ExecTold);
         // Whoever waits for it is answered before the rest is done.
         tokio::task::yield_now().await;
-        inner.tell_ended(&run, &finish);
+        runs.notifier.run_ended(&run, &finish);
         // A one-shot takes its files and its agent with it.
         let one_shot = guard.is_some();
         drop(guard);
         if let Some(caller) = caller {
-            caller.tell_end(&inner, &run).await;
+            caller.tell_end(&runs, &run).await;
         }
-        inner.journal.run_ended();
+        runs.journal.run_ended();
         if let Some(unrecorded) = unrecorded
-            && !record_later(&inner, &run, &unrecorded).await
+            && !record_later(&runs, &run, &unrecorded).await
         {
             // The agent still has it: the next start records it.
             return;
@@ -225,14 +239,14 @@ impl Job {
 
 /// Waits for the turn of a run, as long as its caller wants it.
 async fn take_turn(
-    inner: &Arc<Inner>,
+    runs: &Arc<Runs>,
     run: &Run,
-    entered: Entered,
+    entered: LockRequest,
     input: &mut ExecInput,
     caller: Option<&Caller>,
-) -> Result<Turn, Box<Finish>> {
-    let watch = Watch { inner, run, caller, leaving: None };
-    let mut turn = std::pin::pin!(run.take_turn(inner, entered));
+) -> Result<LockHeld, Box<Finish>> {
+    let watch = Watch { runs, run, caller, leaving: None };
+    let mut turn = std::pin::pin!(run.take_turn(runs, entered));
     tokio::select! {
         biased;
         turn = &mut turn => return turn,
@@ -245,37 +259,37 @@ async fn take_turn(
 
 /// Records the end of a run whose turn never came.
 async fn never_begun(
-    inner: &Inner,
+    runs: &Runs,
     run: &Arc<Run>,
     passage: Validated,
     mut finish: Finish,
     caller: Option<Caller>,
 ) {
     run.complete_commands(&mut finish);
-    let masked = pipeline::mask(pipeline::sign(passage.executed(finish)), run);
-    let audited = pipeline::audit(masked, &inner.journal, run).insist(&inner.journal, run).await;
+    let masked = pipeline::mask(passage.not_executed(finish), run);
+    let audited = pipeline::audit(masked, &runs.journal, run).insist(&runs.journal, run).await;
     let (finish, unrecorded) = audited.into_parts();
     run.sandbox.run_ends();
-    inner.tell_ended(run, &finish);
+    runs.notifier.run_ended(run, &finish);
     run.publish(finish);
-    inner.runs.ended(run);
+    runs.live.ended(run);
     if let Some(caller) = caller {
-        caller.tell_end(inner, run).await;
+        caller.tell_end(runs, run).await;
     }
-    inner.journal.run_ended();
+    runs.journal.run_ended();
     if let Some(unrecorded) = unrecorded {
-        record_later(inner, run, &unrecorded).await;
+        record_later(runs, run, &unrecorded).await;
     }
 }
 
 /// Tries to record an end until it works; `false` when the engine stops before.
-async fn record_later(inner: &Inner, run: &Run, unrecorded: &Unrecorded) -> bool {
+async fn record_later(runs: &Runs, run: &Run, unrecorded: &Unrecorded) -> bool {
     loop {
         tokio::select! {
             () = tokio::time::sleep(RECORD_AGAIN) => {}
-            () = inner.halted.cancelled() => return false,
+            () = runs.tasks.halted().cancelled() => return false,
         }
-        if unrecorded.record(&inner.journal, run) {
+        if unrecorded.record(&runs.journal, run) {
             tracing::info!(run = %run.id, "the end of a run is recorded after all");
             return true;
         }
@@ -284,7 +298,7 @@ async fn record_later(inner: &Inner, run: &Run, unrecorded: &Unrecorded) -> bool
 
 /// What is watched while a run goes on.
 struct Watch<'a> {
-    inner: &'a Arc<Inner>,
+    runs: &'a Arc<Runs>,
     run: &'a Run,
     caller: Option<&'a Caller>,
     /// Fires when the run cannot go on; `None` when it outlives the engine.
@@ -292,7 +306,7 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    async fn drive(&self, mut stream: Stream, input: ExecInput) -> End {
+    async fn drive(&self, mut stream: AgentStream, input: ExecInput) -> End {
         match input {
             ExecInput::Null => self.over(self.receive(&mut stream), std::future::pending()).await,
             input => {
@@ -309,9 +323,7 @@ impl Watch<'_> {
     /// Takes output until the end, while input is sent; ends the run when nobody wants it any more
     /// or the agent missed its deadline.
     async fn over(&self, receiving: impl Future<Output = End>, sending: impl Future<Output = ()>) -> End {
-        // An interactive caller who reads slowly holds the end back; that is no fault of the agent's.
-        let timeout = self.run.timeout.filter(|_| self.caller.is_none());
-        let mut deadline = timeout.map(|timeout| Instant::now() + timeout.0 + MARGIN);
+        let mut deadline = self.run.timeout.map(|timeout| Instant::now() + timeout.0 + MARGIN);
         tokio::pin!(receiving, sending);
         let (mut sent, mut killed) = (false, false);
         loop {
@@ -324,15 +336,43 @@ impl Watch<'_> {
                     continue;
                 }
                 ending = self.unwanted(), if !killed => ending,
+                () = self.silent_for_good() => return End::Broken(unresponsive()),
                 Some(()) = alarm => Ending::Overdue,
             };
+            // An interactive caller who reads slowly holds the end back; that is no fault of the agent's.
+            if ending == Ending::Overdue
+                && self.caller.is_some_and(|caller| caller.lags.load(Ordering::Relaxed))
+            {
+                deadline = Some(Instant::now() + MARGIN);
+                continue;
+            }
             if killed {
-                return End::Broken(Error::internal("the agent did not report the end of a killed run"));
+                // Nothing may go on that is told as ended, whatever the agent does or does not do.
+                self.run.sandbox.kill_from_outside("the end of a killed run was not reported");
+                let error = Error::internal("the agent did not report the end of a killed run");
+                return End::Broken(error.detail(SANDBOX_KILLED, true));
             }
             self.run.intend(ending);
             killed = true;
-            deadline = Some(Instant::now() + LAST_WORDS);
             end_tree(self.run).await;
+            // One that does not answer will not report the end either.
+            let patience = if self.run.sandbox.is_unresponsive() { Duration::ZERO } else { LAST_WORDS };
+            deadline = Some(Instant::now() + patience);
+        }
+    }
+
+    /// Resolves when the agent of a one-shot, or of a sandbox in which a caller follows a command, has not
+    /// answered for so long that nobody waits for it any more.
+    async fn silent_for_good(&self) {
+        if self.run.sandbox.spec.lifetime != Lifetime::OneShot && self.caller.is_none() {
+            return std::future::pending().await;
+        }
+        loop {
+            self.run.sandbox.falls_silent().await;
+            tokio::time::sleep(SILENCE).await;
+            if self.run.sandbox.is_unresponsive() {
+                return;
+            }
         }
     }
 
@@ -366,6 +406,16 @@ pub(super) async fn end_tree(run: &Run) {
     }
 }
 
+/// Shows what was held back of the output while nothing followed it.
+async fn release(run: &Run, caller: Option<&Caller>) {
+    for stream in [StreamName::Stdout, StreamName::Stderr] {
+        let shown = run.release_output(stream);
+        if let Some(caller) = caller.filter(|_| !shown.is_empty()) {
+            caller.tell(stream, shown).await;
+        }
+    }
+}
+
 async fn hear(run: &Run, caller: Option<&Caller>, stream: StreamName, bytes: &bytes::Bytes) {
     let shown = run.note_output(stream, bytes);
     if let Some(caller) = caller.filter(|_| !shown.is_empty()) {
@@ -378,7 +428,19 @@ impl Watch<'_> {
     async fn receive<R: AsyncRead + Unpin>(&self, stream: &mut R) -> End {
         let (run, caller) = (self.run, self.caller);
         loop {
-            let frame = match read_frame(stream).await {
+            let reading = read_frame(stream);
+            tokio::pin!(reading);
+            let read = loop {
+                if !run.holds_output() {
+                    break reading.await;
+                }
+                tokio::select! {
+                    biased;
+                    read = &mut reading => break read,
+                    () = tokio::time::sleep(HELD_BACK) => release(run, caller).await,
+                }
+            };
+            let frame = match read {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return End::Broken(gone()),
                 Err(error) => return End::Broken(broken(error)),
@@ -394,8 +456,12 @@ impl Watch<'_> {
                         }
                     }
                     Ok(ExecEvent::Skipped(skipped)) => run.note_gap(skipped.stdout, skipped.stderr),
-                    Ok(ExecEvent::Step(step)) => run.note_step(step),
-                    Ok(ExecEvent::NameAsked) => self.inner.open_gate_later(&run.sandbox),
+                    Ok(ExecEvent::Step(step)) => {
+                        // Its place among what is shown is known when all of it is.
+                        release(run, caller).await;
+                        run.note_step(step);
+                    }
+                    Ok(ExecEvent::NameAsked) => self.runs.network.open_gate_later(&run.sandbox),
                     Ok(ExecEvent::Ended(ended)) => return End::Ended(ended),
                     Ok(ExecEvent::Failed(failure)) => return End::Failed(failure),
                     Err(error) => return End::Broken(broken(error)),

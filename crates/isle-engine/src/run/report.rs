@@ -10,7 +10,7 @@ use isle_wire::ContextFate;
 use serde::Deserialize;
 
 use super::{Finish, Run};
-use crate::ops::shapes::{CodeError, ContextState, ContextUse, RichResult, RunState};
+use isle_api::shapes::{CodeError, ContextState, ContextUse, RichResult, RunState};
 
 /// Bytes of a report that are kept; an interpreter keeps to less by itself.
 const LARGEST: usize = 12 * 1024 * 1024;

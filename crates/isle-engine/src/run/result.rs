@@ -7,15 +7,15 @@ use isle_store::RunRow;
 use serde::{Deserialize, Serialize};
 
 use super::output::KeptOutput;
-use super::{CodeOutcome, Run};
-use crate::backend::{GuaranteeStatus, Tier};
+use super::{CodeOutcome, Run, Runs};
 use crate::context::{CallContext, Door};
-use crate::engine::{EngineConfig, Inner};
-use crate::error::{Code, Error, Result};
+use crate::engine::EngineConfig;
 use crate::journal::state_from;
-use crate::ops::shapes::{CommandRecord, LimitHit, RunResult, RunState, ViolationShape};
 use crate::sandbox::Sandbox;
-use crate::values::{ByteSize, RunId, RunOrJob, SandboxName};
+use isle_api::shapes::{CommandRecord, LimitHit, RunResult, RunState, ViolationShape};
+use isle_core::backend::{GuaranteeStatus, Tier};
+use isle_core::values::{ByteSize, RunId, RunOrJob, SandboxName};
+use isle_core::{Code, Error, Result};
 
 /// Bytes of output, as JSON, in an answer a model reads.
 const ANSWER: usize = 24_000;
@@ -38,14 +38,14 @@ pub(crate) fn answer_budget(wanted: Option<(ByteSize, &CallContext)>, config: &E
 
 /// What held while a run ran.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Held {
+pub(crate) struct Enforcement {
     tier: Tier,
     /// Keys of its containment report that did not hold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     not_enforced: Vec<String>,
 }
 
-impl Held {
+impl Enforcement {
     pub(crate) fn of(sandbox: &Sandbox) -> Self {
         let lines = sandbox.containment().map(|report| report.guarantees.as_slice()).unwrap_or_default();
         let missing = lines.iter().filter(|line| line.status == GuaranteeStatus::Missing);
@@ -65,7 +65,7 @@ pub(crate) struct RunSnapshot {
     pub(crate) violations: Vec<ViolationShape>,
     pub(crate) limits_hit: Vec<LimitHit>,
     pub(crate) note: Option<String>,
-    pub(crate) held: Option<Held>,
+    pub(crate) held: Option<Enforcement>,
     pub(crate) stdout: KeptOutput,
     pub(crate) stderr: KeptOutput,
     pub(crate) code: Option<Arc<CodeOutcome>>,
@@ -118,7 +118,7 @@ impl RunSnapshot {
     }
 }
 
-impl Inner {
+impl Runs {
     /// The run as it is now.
     pub(crate) fn snapshot_of(&self, run: &Arc<Run>) -> RunSnapshot {
         // The end first: output seen after it is complete.
@@ -134,7 +134,7 @@ impl Inner {
             violations: Vec::new(),
             limits_hit: Vec::new(),
             note: self.waiting_note(run),
-            held: Some(Held::of(&run.sandbox)),
+            held: Some(Enforcement::of(&run.sandbox)),
             stdout,
             stderr,
             code: None,
@@ -159,7 +159,7 @@ impl Inner {
 
     /// The run with that id, wherever it is.
     pub(crate) fn snapshot(&self, id: &RunId) -> Result<RunSnapshot> {
-        if let Some(run) = self.runs.get(id) {
+        if let Some(run) = self.live.get(id) {
             return Ok(self.snapshot_of(&run));
         }
         let row = self.journal.run(id)?.ok_or_else(|| no_such_run(id))?;
@@ -187,13 +187,13 @@ fn stored_snapshot(id: &RunId, row: RunRow, stdout: KeptOutput, stderr: KeptOutp
     })
 }
 
-impl Inner {
+impl Runs {
     /// The id of a run of the caller's namespace that is named by it or by its job. Every id that comes
     /// from outside comes through here: one of another namespace is none.
     pub(crate) fn find_run(&self, context: &CallContext, which: &RunOrJob) -> Result<RunId> {
         let (sandbox, job) = match which {
             RunOrJob::Run(id) => {
-                let known = match self.runs.get(id) {
+                let known = match self.live.get(id) {
                     Some(run) => run.sandbox.namespace == context.namespace,
                     None => {
                         self.journal.run(id)?.is_some_and(|row| row.namespace == context.namespace.as_str())

@@ -2,33 +2,31 @@
 //! request to the agent.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
+use isle_core::clock::wall_clock_ms;
 use isle_fail::Point;
-use isle_store::wall_clock_ms;
-use isle_wire::{
-    CodeRequest, ExecRequest, GuestUser, OnHangup, Request, StdinMode, Step, StepsRequest, Stream,
-};
+use isle_wire::{CodeRequest, ExecRequest, GuestUser, OnHangup, Request, StdinMode, Step, StepsRequest};
 use minicbor::bytes::ByteVec;
 use serde_json::json;
 
-use super::Run;
 use super::environment::environment;
-use super::plan::{Input, Patience, Place, Plan, PlannedCommand, Program};
+use super::plan::{Input, OnDisconnect, Plan, PlannedCommand, Program, RunTarget};
 use super::program::{KeptCode, Resolved, resolve};
-use super::pump::{Caller, Job};
-use crate::agent::{ExecInput, FileToWrite};
-use crate::backend::{Lifetime, Limits, SandboxSpec};
+use super::pump::{Caller, Pump};
+use super::{Run, Runs};
+use crate::agent::{AgentStream, ExecInput, FileToWrite, Purpose, too_long};
 use crate::context::CallContext;
-use crate::engine::Inner;
-use crate::error::{Code, Error, Result};
 use crate::events::secret_values;
 use crate::failpoint;
 use crate::journal::{Actor, Audit};
-use crate::pipeline;
+use crate::pipeline::{self, Provided};
 use crate::profile::MadeBy;
-use crate::sandbox::{Entered, OneShotGuard, Sandbox};
-use crate::values::{GuestPath, RunId, WORKSPACE};
+use crate::sandbox::{LockRequest, OneShotGuard, Sandbox};
 use crate::variables::Set;
+use isle_core::backend::{Lifetime, Limits, SandboxSpec};
+use isle_core::values::{GuestPath, RunId, WORKSPACE};
+use isle_core::{Code, Error, Result};
 
 /// A run that was started.
 pub(crate) type Started = Arc<Run>;
@@ -38,20 +36,27 @@ struct Ready {
     sandbox: Arc<Sandbox>,
     guard: Option<Arc<OneShotGuard>>,
     resolved: Resolved,
-    stream: Stream,
+    stream: AgentStream,
 }
 
-impl Inner {
+/// Refuses what does not fit into one message to the agent, before there is a record of a run.
+fn refuse_long(lengths: impl Iterator<Item = usize>) -> Result<()> {
+    let whole = lengths.fold(0usize, usize::saturating_add);
+    if whole > isle_wire::MAX_FRAME { Err(too_long(whole)) } else { Ok(()) }
+}
+
+impl Runs {
     /// Starts one run. Every execution of every door begins here.
-    pub(crate) async fn start_run(self: &Arc<Self>, context: &CallContext, plan: Plan) -> Result<Started> {
+    pub(crate) async fn start(self: &Arc<Self>, context: &CallContext, mut plan: Plan) -> Result<Started> {
         let admitted = pipeline::admit(&self.admission, context).await.inspect_err(|error| {
             if error.code == Code::Busy {
-                self.tell_refused(context, error);
+                self.notifier.queue_refused(context, error);
             }
         })?;
-        let provided = pipeline::secrets(admitted, self, context, &plan.secrets)?;
-        let routed = pipeline::network(provided);
-        let mut passage = match pipeline::validate(routed, &plan, &self.config) {
+        let decided = pipeline::secrets(admitted, &self.secrets, context, &mut plan)?;
+        let network = &self.config.network;
+        let decided = pipeline::network(decided, &self.grant_sets, network, context, &mut plan).await?;
+        let mut passage = match pipeline::validate(decided, &plan, &self.config) {
             Err(error) if error.code == Code::PolicyDenied => {
                 self.note_denial(context, &plan, &error);
                 return Err(error);
@@ -59,11 +64,12 @@ impl Inner {
             judged => judged?,
         };
 
+        refuse_long(plan.words().map(str::len))?;
         let id = RunId::fresh();
-        let ready = self.make_ready(context, &plan, &id).await?;
-        let grants = self.grant_for_run(&ready.sandbox, &plan.allow).await?;
-        let secrets = self.secrets_for_run(context, &ready.sandbox, &id, &plan.secrets)?;
-        let network = self.network_variables(&ready.sandbox).await?;
+        let ready = self.make_ready(context, &plan, &id, passage.grants_more()).await?;
+        let Provided { grants, secrets, network } =
+            pipeline::provide(&mut passage, &self.secrets, &self.network, context, &ready.sandbox, &id)
+                .await?;
         let mut command = plan.display();
         let mut commands = plan.command_texts();
         if let Some(masker) = ready.sandbox.masker() {
@@ -88,7 +94,7 @@ impl Inner {
         run.terminal = plan.terminal.is_some();
         run.locked = plan.lock;
         run.commands = commands;
-        run.keep_in(self.spools.as_ref());
+        run.keep_in(self.job_output.as_ref());
         run.awaited_by(context);
         run.reach = Some(ready.sandbox.network.reach());
         let variables = match &plan.program {
@@ -135,14 +141,17 @@ impl Inner {
                 Request::Exec(request)
             }
         };
-        let (input, caller) = match (plan.input, plan.patience) {
-            (input, Patience::GoOn) => (exec_input(input), None),
-            (input, Patience::EndWithCaller(events)) => {
-                (exec_input(input), Some(Caller { events, cancelled: context.cancelled.clone() }))
-            }
+        // With what the sandbox, the profile and the network add it may not fit.
+        refuse_long(std::iter::once(isle_wire::Frame::message(&request).len()))?;
+        let (input, caller) = match (plan.input, plan.on_disconnect) {
+            (input, OnDisconnect::Continue) => (exec_input(input), None),
+            (input, OnDisconnect::Kill(events)) => (
+                exec_input(input),
+                Some(Caller { events, cancelled: context.cancelled.clone(), lags: AtomicBool::new(false) }),
+            ),
         };
-        let entered = plan.lock.then(|| run.sandbox.lane.enter());
-        if matches!(entered, Some(Entered::Later(_))) {
+        let entered = plan.lock.then(|| run.sandbox.lock_queue.enter());
+        if matches!(entered, Some(LockRequest::Queued(_))) {
             run.queue();
         }
         // From the record to the task that owns the run there is no await: nothing can fall between.
@@ -150,10 +159,10 @@ impl Inner {
         isle_fail::pass(Point::ExecRecorded);
         run.sandbox.run_begins(run.started_at_ms);
         run.sandbox.lease.count_run();
-        self.runs.add(Arc::clone(&run));
-        self.tell_secrets(&run, &secrets.names);
-        let job = Job {
-            inner: Arc::clone(self),
+        self.live.add(Arc::clone(&run));
+        self.notifier.secrets_given(&run, &secrets.names);
+        let pump = Pump {
+            runs: Arc::clone(self),
             run: Arc::clone(&run),
             passage,
             stream: ready.stream,
@@ -165,23 +174,29 @@ impl Inner {
             remove_after: ready.resolved.remove_after.map(|path| (path, plan.user)),
             guard: ready.guard,
             grants,
-            secrets: secrets.held,
+            secrets: secrets.guard,
             entered,
         };
-        self.tasks.spawn(job.run());
+        self.tasks.spawn(pump.run());
         Ok(run)
     }
 
     /// Finds or makes the place. A named sandbox that turns out to be dead is built anew once:
     /// nothing of this run has been sent, so nothing can run twice.
-    async fn make_ready(self: &Arc<Self>, context: &CallContext, plan: &Plan, id: &RunId) -> Result<Ready> {
-        match &plan.place {
-            Place::Named { name, asked } => {
-                let sandbox = self.ensure_as(context, name, &asked.settings).await?;
-                self.awake(context, &sandbox, asked.resume).await?;
+    async fn make_ready(
+        self: &Arc<Self>,
+        context: &CallContext,
+        plan: &Plan,
+        id: &RunId,
+        reaches: bool,
+    ) -> Result<Ready> {
+        match &plan.target {
+            RunTarget::Named { name, options } => {
+                let sandbox = self.sandboxes.ensure_as(context, name, &options.settings).await?;
+                self.sandboxes.awake(context, &sandbox, options.resume).await?;
                 match open_in(&sandbox, plan, id).await {
                     Err(error) if error.code == Code::SandboxFailed => {
-                        let sandbox = self.ensure_as(context, name, &asked.settings).await?;
+                        let sandbox = self.sandboxes.ensure_as(context, name, &options.settings).await?;
                         let (resolved, stream) = open_in(&sandbox, plan, id).await?;
                         Ok(Ready { sandbox, guard: None, resolved, stream })
                     }
@@ -191,13 +206,15 @@ impl Inner {
                     }
                 }
             }
-            Place::OneShot { settings, files, keep } => {
-                let spec = settings.spec(&self.current(), None)?;
-                self.check_host(context, settings)?;
-                let made_by = settings.made_by(&self.config)?;
-                let fixed_etc = keep.is_none() && self.leaves_etc_alone(context, plan, made_by.as_ref());
+            RunTarget::OneShot { settings, files, keep } => {
+                let chosen = settings.chosen(context, &self.config)?;
+                let spec = chosen.spec(&self.settings.current(), None)?;
+                self.sandboxes.check_host(context, settings)?;
+                let made_by = chosen.made_by();
+                let fixed_etc =
+                    keep.is_none() && !reaches && self.leaves_etc_alone(context, plan, made_by.as_ref());
                 let spec = SandboxSpec { fixed_etc, ..spec };
-                let guard = Arc::new(self.make_one_shot(&context.namespace, spec, made_by).await?);
+                let guard = Arc::new(self.sandboxes.make_one_shot(&context.namespace, spec, made_by).await?);
                 if let Some(keep) = keep {
                     // Its maker is the only one who fills it.
                     keep.set(Arc::clone(&guard)).ok();
@@ -210,13 +227,13 @@ impl Inner {
                 let (resolved, stream) = open_in(&sandbox, plan, id).await?;
                 Ok(Ready { sandbox, guard: Some(guard), resolved, stream })
             }
-            Place::Exactly { sandbox } => {
+            RunTarget::Incarnation { sandbox } => {
                 let sandbox = Arc::clone(sandbox);
-                self.awake(context, &sandbox, false).await?;
+                self.sandboxes.awake(context, &sandbox, false).await?;
                 let (resolved, stream) = open_in(&sandbox, plan, id).await?;
                 Ok(Ready { sandbox, guard: None, resolved, stream })
             }
-            Place::Held { guard } => {
+            RunTarget::KeptOneShot { guard } => {
                 let sandbox = Arc::clone(guard.sandbox());
                 let (resolved, stream) = open_in(&sandbox, plan, id).await?;
                 Ok(Ready { sandbox, guard: Some(Arc::clone(guard)), resolved, stream })
@@ -228,27 +245,26 @@ impl Inner {
     /// authority has to be placed there.
     fn leaves_etc_alone(&self, context: &CallContext, plan: &Plan, profile: Option<&MadeBy>) -> bool {
         plan.user != GuestUser::Root
-            && plan.allow.is_empty()
             && profile.is_none_or(|profile| profile.allow.is_empty())
-            && self.grants_of_namespace(&context.namespace).is_empty()
+            && self.network.grants_of_namespace(&context.namespace).is_empty()
     }
 
     /// Puts on record that a rule forbade a run. It was forbidden either way.
     fn note_denial(&self, context: &CallContext, plan: &Plan, error: &Error) {
-        let name = match &plan.place {
-            Place::Named { name, .. } => Some(name),
-            Place::Exactly { sandbox } => Some(&sandbox.name),
-            Place::OneShot { .. } | Place::Held { .. } => None,
+        let name = match &plan.target {
+            RunTarget::Named { name, .. } => Some(name),
+            RunTarget::Incarnation { sandbox } => Some(&sandbox.name),
+            RunTarget::OneShot { .. } | RunTarget::KeptOneShot { .. } => None,
         };
         let rule = error.details.get("pattern").or_else(|| error.details.get("names"));
         let mut command = plan.display();
-        if let Some(masker) = self.masker_of(name.map(|name| context.address(name)).as_ref()) {
+        if let Some(masker) = self.notifier.masker_of(name.map(|name| context.address(name)).as_ref()) {
             masker.mask_text(&mut command);
         }
         let detail = json!({ "kind": plan.kind.as_str(), "command": command, "rule": rule });
         // It logs by itself what cannot be written.
         self.journal.audit(&Audit::denied(context, name, detail)).ok();
-        self.tell_denied(context, name, plan, error);
+        self.notifier.run_denied(context, name, plan, error);
     }
 
     fn request(
@@ -263,9 +279,9 @@ impl Inner {
             Input::Null | Input::Live { stdin: false, .. } => StdinMode::Null,
             Input::Bytes(_) | Input::Kept(_) | Input::Live { stdin: true, .. } => StdinMode::Stream,
         };
-        let on_hangup = match (&plan.patience, run.sandbox.spec.lifetime) {
-            (Patience::GoOn, Lifetime::Named) => OnHangup::Continue,
-            (Patience::GoOn, Lifetime::OneShot) | (Patience::EndWithCaller(_), _) => OnHangup::Kill,
+        let on_hangup = match (&plan.on_disconnect, run.sandbox.spec.lifetime) {
+            (OnDisconnect::Continue, Lifetime::Named) => OnHangup::Continue,
+            (OnDisconnect::Continue, Lifetime::OneShot) | (OnDisconnect::Kill(_), _) => OnHangup::Kill,
         };
         Box::new(ExecRequest {
             run: run.id.as_str().to_owned(),
@@ -339,11 +355,10 @@ fn code_request(
     })
 }
 
-async fn open_in(sandbox: &Sandbox, plan: &Plan, id: &RunId) -> Result<(Resolved, Stream)> {
-    plan.limits.check_in(sandbox)?;
-    plan.check_agent(sandbox)?;
+async fn open_in(sandbox: &Sandbox, plan: &Plan, id: &RunId) -> Result<(Resolved, AgentStream)> {
+    super::check_limits_in(&plan.limits, sandbox)?;
     let resolved = resolve(sandbox, plan, id).await?;
-    let stream = sandbox.agent()?.open().await?;
+    let stream = sandbox.agent()?.open(Purpose::Run).await?;
     Ok((resolved, stream))
 }
 

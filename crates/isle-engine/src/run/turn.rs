@@ -6,10 +6,9 @@ use std::sync::atomic::Ordering;
 
 use isle_fail::Point;
 
-use super::{Ending, Finish, Run};
-use crate::engine::Inner;
-use crate::ops::shapes::RunState;
-use crate::sandbox::{Entered, SandboxState, Turn};
+use super::{Ending, Finish, Run, Runs};
+use crate::sandbox::{LockHeld, LockRequest, SandboxState};
+use isle_api::shapes::RunState;
 
 impl Run {
     /// It waits for its turn. Said once, before anybody else knows of it.
@@ -18,15 +17,15 @@ impl Run {
     }
 
     /// Waits until its turn has come; the end of a run whose turn never came otherwise.
-    pub(super) async fn take_turn(&self, inner: &Inner, entered: Entered) -> Result<Turn, Box<Finish>> {
+    pub(super) async fn take_turn(&self, runs: &Runs, entered: LockRequest) -> Result<LockHeld, Box<Finish>> {
         let waiting = match entered {
-            Entered::Now(turn) => return Ok(turn),
-            Entered::Later(waiting) => waiting,
+            LockRequest::Granted(turn) => return Ok(turn),
+            LockRequest::Queued(waiting) => waiting,
         };
         let turn = tokio::select! {
             biased;
             () = self.wanted_gone() => None,
-            () = inner.halted.cancelled() => {
+            () = runs.tasks.halted().cancelled() => {
                 self.intend(Ending::Stopped);
                 None
             }
@@ -38,7 +37,7 @@ impl Run {
         if self.ending() != Ending::Own || self.sandbox.state() != SandboxState::Running {
             return Err(Box::new(never_ran(self)));
         }
-        match inner.journal.run_starts(self) {
+        match runs.journal.run_starts(self) {
             Ok(()) => {
                 isle_fail::pass(Point::TurnRecorded);
                 Ok(turn)
@@ -65,14 +64,14 @@ impl Run {
     }
 }
 
-impl Inner {
+impl Runs {
     /// What to say of a run that waits for its turn: maybe for ever, if nobody does something about it.
     pub(crate) fn waiting_note(&self, run: &Run) -> Option<String> {
         if !run.is_queued() {
             return None;
         }
         let in_the_way = |other: &std::sync::Arc<Run>| other.locked && !other.is_queued();
-        let holder = self.runs.running_in(&run.sandbox.id).into_iter().find(in_the_way);
+        let holder = self.live.running_in(&run.sandbox.id).into_iter().find(in_the_way);
         let holder = match holder.as_deref() {
             None => "another run".to_owned(),
             Some(Run { job: Some(job), sandbox, .. }) => format!("{}:{job}", sandbox.name),

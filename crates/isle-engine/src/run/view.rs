@@ -10,12 +10,12 @@ use bytes::{Buf, Bytes};
 use isle_wire::TerminalSize;
 use tokio::sync::mpsc;
 
+use super::SessionEvent;
 use super::events::{Happened, StreamName};
-use super::{Run, answer_budget};
+use super::{Run, Runs, answer_budget};
 use crate::agent::ExecSignal;
-use crate::engine::{Inner, SessionEvent};
-use crate::error::Code;
 use crate::events::EventKind;
+use isle_core::Code;
 
 /// Bytes of earlier output a new viewer gets.
 const REPLAY: usize = 16 * 1024;
@@ -49,20 +49,20 @@ impl Run {
     /// Shows it to one viewer until it ends, the viewer leaves, or the engine does.
     pub(crate) async fn show(
         self: Arc<Self>,
-        inner: Arc<Inner>,
+        runs: Arc<Runs>,
         window: Option<TerminalSize>,
         signals: mpsc::Receiver<ExecSignal>,
         events: mpsc::Sender<SessionEvent>,
     ) {
         let number = self.enter(window).await;
-        inner.tell_session(&self, EventKind::SessionOpened, true);
+        runs.notifier.session(&self, EventKind::SessionOpened, true);
         tokio::select! {
-            () = self.tell(&inner, &events) => {}
+            () = self.tell(&runs, &events) => {}
             () = self.hear(signals, number) => {}
             () = events.closed() => {}
-            () = inner.leaving.cancelled() => {}
+            () = runs.tasks.leaving().cancelled() => {}
         }
-        inner.tell_session(&self, EventKind::SessionClosed, true);
+        runs.notifier.session(&self, EventKind::SessionClosed, true);
         crate::lock(&self.viewers).windows.remove(&number);
         self.fit().await;
     }
@@ -98,7 +98,7 @@ impl Run {
     }
 
     /// Output as it comes, then the end.
-    async fn tell(self: &Arc<Self>, inner: &Arc<Inner>, events: &mpsc::Sender<SessionEvent>) {
+    async fn tell(self: &Arc<Self>, runs: &Arc<Runs>, events: &mpsc::Sender<SessionEvent>) {
         let mut newest = self.newest.subscribe();
         let (mut after, mut told) = (0, 0);
         let mut first = true;
@@ -123,7 +123,7 @@ impl Run {
                 }
             }
             if ended {
-                let result = inner.snapshot_of(self).result(answer_budget(None, &inner.config));
+                let result = runs.snapshot_of(self).result(answer_budget(None, &runs.config));
                 events.send(SessionEvent::Ended(Box::new(result))).await.ok();
                 return;
             }

@@ -7,12 +7,13 @@ use tokio::time::Instant;
 
 use super::pump::end_tree;
 use super::{Ending, Run};
-use crate::context::{Beat, CallContext};
-use crate::error::Result;
+use crate::agent::unresponsive;
+use crate::context::{CallContext, Progress};
 use crate::pipeline::cancelled;
+use isle_core::Result;
 
 /// The longest silence while somebody waits.
-const BEAT: Duration = Duration::from_secs(4);
+const REPORT_EVERY: Duration = Duration::from_secs(4);
 /// How long a cancelled run may take to be reported as ended.
 const LAST_WORDS: Duration = Duration::from_secs(15);
 
@@ -40,14 +41,17 @@ impl Run {
             return Ok(());
         }
         let until = began + wait;
-        let mut next_beat = began + BEAT;
+        let mut next_report = began + REPORT_EVERY;
         loop {
-            let wake = if context.beats.is_some() { until.min(next_beat) } else { until };
+            let wake = if context.progress.is_some() { until.min(next_report) } else { until };
             let cancelled = tokio::select! {
                 biased;
                 // An error means the sender is gone, which a run in our hands cannot be.
                 _ = finish.wait_for(Option::is_some) => return Ok(()),
                 () = context.cancelled.cancelled() => true,
+                () = self.sandbox.falls_silent() => {
+                    return Err(unresponsive().detail("run_id", self.id.to_string()));
+                }
                 () = tokio::time::sleep_until(wake) => false,
             };
             if cancelled {
@@ -57,8 +61,8 @@ impl Run {
             if now >= until {
                 return Ok(());
             }
-            next_beat = now + BEAT;
-            self.beat(context, began);
+            next_report = now + REPORT_EVERY;
+            self.report_progress(context, began);
         }
     }
 
@@ -85,8 +89,8 @@ impl Run {
         }
     }
 
-    fn beat(&self, context: &CallContext, began: Instant) {
-        let Some(beats) = &context.beats else { return };
+    fn report_progress(&self, context: &CallContext, began: Instant) {
+        let Some(sink) = &context.progress else { return };
         let elapsed_seconds = began.elapsed().as_secs_f64();
         let message = match self.last_line() {
             Some(line) => line,
@@ -95,7 +99,7 @@ impl Run {
             }
             None => format!("running for {elapsed_seconds:.0} s, no output yet"),
         };
-        beats(Beat { progress: elapsed_seconds, total: None, message });
+        sink(Progress { progress: elapsed_seconds, total: None, message });
     }
 
     async fn abandoned(

@@ -9,8 +9,8 @@ use serde_json::json;
 use super::{Sandbox, SandboxState, Settings};
 use crate::context::{CallContext, Door};
 use crate::engine::EngineConfig;
-use crate::error::{Code, Error, Result};
-use crate::values::ByteSize;
+use isle_core::values::ByteSize;
+use isle_core::{Code, Error, Result};
 
 /// What the host's own programs need beside the largest sandbox.
 const SPARE_MEMORY: u64 = 512 << 20;
@@ -172,16 +172,24 @@ pub(crate) fn refuse_weaker(context: &CallContext, settings: &Settings, config: 
         "accepting less than a tier promises"
     } else if settings.tier.is_some_and(|tier| tier < config.tier) {
         "choosing a weaker tier than the configured one"
+    } else if is_another_backend(settings, config) {
+        "choosing another backend than the configured one"
     } else {
         return Ok(());
     };
     context.operator_only(what)?;
     if context.door == Door::Mcp {
         return Err(Error::new(Code::Forbidden, format!("{what} is not a model's"))
-            .next("leave tier and allow_downgrade out")
+            .next("leave tier, backend and allow_downgrade out")
             .next("or ask the person you work for to make the sandbox with `isle create`"));
     }
     Ok(())
+}
+
+/// Whether settings name another backend than the operator, where the operator named one.
+pub(crate) fn is_another_backend(settings: &Settings, config: &EngineConfig) -> bool {
+    let configured = config.backend.as_ref();
+    settings.backend.as_ref().is_some_and(|asked| configured.is_some_and(|configured| configured != asked))
 }
 
 /// In whole units, for people.

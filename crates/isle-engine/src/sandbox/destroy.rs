@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use isle_fail::Point;
 
-use super::{Sandbox, SandboxState};
-use crate::backend::Keep;
+use super::Sandboxes;
+use super::{Sandbox, SandboxState, Wipe};
 use crate::context::CallContext;
-use crate::engine::Inner;
-use crate::error::{Code, Error, Result};
 use crate::events::EventKind;
 use crate::failpoint;
 use crate::journal::{Actor, Audit};
 use crate::run::Ending;
-use crate::values::{Address, SandboxName};
+use isle_core::backend::Keep;
+use isle_core::values::{Address, SandboxName};
+use isle_core::{Code, Error, Result};
 
-impl Inner {
+impl Sandboxes {
     /// Destroys the sandbox of that name.
     pub(crate) async fn destroy(
         self: &Arc<Self>,
@@ -26,25 +26,30 @@ impl Inner {
         let address = context.address(name);
         if self.fleet.get(&address).is_none() {
             return match keep {
-                Keep::Workspace | Keep::WhatWasBefore => Err(self.no_such_sandbox(&address)),
-                Keep::Nothing => self.wipe(context, &address).await,
+                // Workspaces that stay are those of sandboxes nobody spawned: nothing is left of a child.
+                Keep::Nothing if !name.is_child() => self.wipe(context, &address).await,
+                Keep::Workspace | Keep::WhatWasBefore | Keep::Nothing => {
+                    Err(self.fleet.no_such_sandbox(&address))
+                }
             };
         }
         // In a task of its own: what was begun is finished even when the caller goes away.
-        let (inner, context) = (Arc::clone(self), context.clone());
+        let (sandboxes, context) = (Arc::clone(self), context.clone());
         let ending = self.tasks.spawn(async move {
             let actor = Actor::of(&context);
-            let gate = inner.fleet.gate(&address);
+            let gate = sandboxes.fleet.gate(&address);
             let _held = gate.lock().await;
-            let Some(sandbox) = inner.fleet.get(&address) else {
+            let Some(sandbox) = sandboxes.fleet.get(&address) else {
                 // Another call, or its deadline, removed it while this one waited: it is gone, as was
                 // wanted. Its workspace may have stayed.
                 return match keep {
-                    Keep::Workspace | Keep::WhatWasBefore => Ok(()),
-                    Keep::Nothing => inner.wipe_left(&context, &address).await.map(drop),
+                    Keep::Nothing if !address.name.is_child() => {
+                        sandboxes.wipe_left(&actor, &address).await.map(drop)
+                    }
+                    Keep::Workspace | Keep::WhatWasBefore | Keep::Nothing => Ok(()),
                 };
             };
-            for run in inner.runs.running_in(&sandbox.id) {
+            for run in sandboxes.runs.running_in(&sandbox.id) {
                 run.intend(Ending::Destroyed);
             }
             // Nothing of a child stays.
@@ -54,12 +59,12 @@ impl Inner {
                 Keep::Nothing => "its workspace was wiped",
             };
             let audit = Audit::lifecycle(&actor, "destroy_sandbox", &sandbox, how);
-            inner.remove_incarnation(&sandbox, keep, &audit).await?;
+            sandboxes.remove_incarnation(&sandbox, keep, &audit).await?;
             let kind = match sandbox.child_of() {
                 Some(_) => EventKind::ChildDestroyed,
                 None => EventKind::SandboxDestroyed,
             };
-            inner.tell_sandbox(kind, &sandbox, how);
+            sandboxes.notifier.sandbox(kind, &sandbox, how);
             Ok(())
         });
         ending.await.map_err(|error| Error::internal(format!("destroying the sandbox failed: {error}")))?
@@ -73,27 +78,42 @@ impl Inner {
             return Err(Error::new(Code::Busy, format!("{} is being made at this moment", address.name))
                 .next("destroy it again: it exists now"));
         }
-        if self.wipe_left(context, address).await? { Ok(()) } else { Err(self.no_such_sandbox(address)) }
+        if self.wipe_left(&Actor::of(context), address).await? {
+            Ok(())
+        } else {
+            Err(self.fleet.no_such_sandbox(address))
+        }
     }
 
     /// Removes what is left of a name, whose gate is held; whether there was anything.
-    async fn wipe_left(&self, context: &CallContext, address: &Address) -> Result<bool> {
+    pub(super) async fn wipe_left(&self, actor: &Actor, address: &Address) -> Result<bool> {
         // A wipe that was cut short may have left nothing else.
-        let mut wiped = !self.variables.of(address).is_empty();
-        for backend in &self.backends {
+        let mut wiped = !self.variables.of(address).is_empty() || self.wipes.is_due(address, Wipe::Volume);
+        match self.journal.wipe_begins(address) {
+            // As below: removing is what makes room.
+            Err(error) if error.code == Code::NoSpace => {
+                tracing::warn!(sandbox = %address, %error, "wiping a workspace without saying so first");
+            }
+            begun => begun?,
+        }
+        self.wipes.add(address, Wipe::Volume);
+        for backend in self.backends.all() {
             wiped |= backend.wipe(address).await?;
         }
         if !wiped {
+            self.journal.forget_wipe(address);
+            self.wipes.done(address);
             return Ok(false);
         }
         failpoint(Point::WipeRemoved)?;
         let _held = self.variables.hold();
         self.journal
-            .forget_variables(address, &Audit::workspace(context, "wipe_workspace", &address.name))
+            .forget_variables(address, &Audit::workspace(actor, "wipe_workspace", address))
             .map_err(|error| error.unrecorded("the workspace was wiped"))?;
+        self.wipes.done(address);
         self.variables.forget(address);
-        self.children.forget(address);
-        self.forget_secrets(address);
+        self.spawn_counts.forget(address);
+        self.secrets.forget_secrets(address);
         Ok(true)
     }
 
@@ -105,15 +125,24 @@ impl Inner {
         audit: &Audit,
     ) -> Result<()> {
         // The volume of a child is nobody else's, so nothing of it would ever be found again.
-        let keep = if sandbox.spec.child.is_some() { Keep::Nothing } else { keep };
+        let is_child = sandbox.spec.child.is_some();
+        // A wipe that was begun is finished, also by a call that wants less.
+        let is_due = self.wipes.is_due(&sandbox.address(), Wipe::Volume);
+        let keep = if is_child || is_due { Keep::Nothing } else { keep };
+        // What a start finds of a child is always removed with all that is its own.
+        let wipe = (keep == Keep::Nothing && !is_child).then_some(Wipe::Volume);
         sandbox.set_state(SandboxState::Destroying);
-        match self.journal.sandbox_destroying(sandbox) {
+        self.ports.end_of_sandbox(&sandbox.id);
+        match self.journal.sandbox_destroying(sandbox, wipe) {
             // Removing is what makes room. If the daemon dies on the way, the next one finds a sandbox
             // that died.
             Err(error) if error.code == Code::NoSpace => {
                 tracing::warn!(sandbox = %sandbox.name, %error, "destroying a sandbox without saying so first");
             }
             marked => marked?,
+        }
+        if let Some(wipe) = wipe {
+            self.wipes.add(&sandbox.address(), wipe);
         }
         failpoint(Point::DestroyMarked)?;
         self.end_children(&sandbox.id).await?;
@@ -128,13 +157,14 @@ impl Inner {
             Keep::Nothing => {
                 let _held = self.variables.hold();
                 self.journal.wipe_sandbox(&sandbox.id, &sandbox.address(), audit)?;
+                self.wipes.done(&sandbox.address());
                 self.variables.forget(&sandbox.address());
-                self.children.forget(&sandbox.address());
-                self.forget_secrets(&sandbox.address());
+                self.spawn_counts.forget(&sandbox.address());
+                self.secrets.forget_secrets(&sandbox.address());
             }
             Keep::Workspace | Keep::WhatWasBefore => {
                 self.journal.sandbox_destroyed(&sandbox.id, audit)?;
-                self.detach_all_secrets(&sandbox.address());
+                self.secrets.detach_all_secrets(&sandbox.address());
             }
         }
         self.fleet.take_out(sandbox);

@@ -2,23 +2,23 @@
 
 use std::sync::Arc;
 
+use isle_core::clock::boot_clock_ms;
 use isle_fail::Point;
-use isle_store::boot_clock_ms;
 
+use super::Sandboxes;
 use super::lease::{millis, on_the_wall};
 use super::make::expired;
 use super::settings::SHORTEST;
 use super::{Sandbox, SandboxState};
 use crate::context::CallContext;
-use crate::engine::Inner;
-use crate::error::{Code, Error, Result};
 use crate::events::EventKind;
 use crate::failpoint;
 use crate::journal::{Actor, Audit};
-use crate::ops::timestamp;
-use crate::values::{SandboxName, Span};
+use isle_api::timestamp;
+use isle_core::values::{SandboxName, Span};
+use isle_core::{Code, Error, Result};
 
-impl Inner {
+impl Sandboxes {
     /// Moves the deadline of a sandbox: by so much after its end or after now, whichever is later, and
     /// never further from now than the longest TTL.
     pub(crate) async fn extend(
@@ -31,7 +31,7 @@ impl Inner {
         let address = context.address(name);
         let gate = self.fleet.gate(&address);
         let _held = gate.lock().await;
-        let sandbox = self.fleet.get(&address).ok_or_else(|| self.no_such_sandbox(&address))?;
+        let sandbox = self.fleet.get(&address).ok_or_else(|| self.fleet.no_such_sandbox(&address))?;
         if sandbox.state() == SandboxState::Destroying {
             return Err(expired(&sandbox));
         }
@@ -68,7 +68,7 @@ impl Inner {
             return Err(error);
         }
         sandbox.lease.touch();
-        self.tell_sandbox(EventKind::SandboxExtended, &sandbox, &what);
+        self.notifier.sandbox(EventKind::SandboxExtended, &sandbox, &what);
         Ok(sandbox)
     }
 }

@@ -6,9 +6,13 @@ use std::sync::{Arc, Mutex, RwLock, Weak};
 
 use super::ceilings::Ceilings;
 use super::{OneShotShared, Programs, Sandbox};
-use crate::backend::Lifetime;
-use crate::error::Result;
-use crate::values::{Address, Namespace, SandboxId};
+use crate::context::CallContext;
+use isle_core::backend::{BackendName, Lifetime};
+use isle_core::values::{Address, Namespace, SandboxId, SandboxName};
+use isle_core::{Code, Error, Result};
+
+/// Operations that need no agent, and so do not wait for one.
+const WITHOUT_AGENT: [&str; 6] = ["destroy", "reset", "status", "inspect", "extend", "usage"];
 
 /// All sandboxes of an engine.
 #[derive(Debug, Default)]
@@ -93,7 +97,7 @@ impl Fleet {
     }
 
     /// What is known of the programs in an image, shared by the one-shots made from it.
-    pub(crate) fn programs_of(&self, backend: &'static str, image: &str) -> Arc<Programs> {
+    pub(crate) fn programs_of(&self, backend: &BackendName, image: &str) -> Arc<Programs> {
         self.images.programs_of(backend, image)
     }
 
@@ -107,5 +111,63 @@ impl Fleet {
         let gate = Arc::default();
         gates.insert(address.clone(), Arc::downgrade(&gate));
         gate
+    }
+
+    /// The sandbox a caller names, or all of its namespace.
+    pub(crate) fn one_or_all(
+        &self,
+        context: &CallContext,
+        name: Option<&SandboxName>,
+    ) -> Result<Vec<Arc<Sandbox>>> {
+        let Some(name) = name else { return Ok(self.named_in(&context.namespace)) };
+        let address = context.address(name);
+        Ok(vec![self.get(&address).ok_or_else(|| self.no_such_sandbox(&address))?])
+    }
+
+    /// Says that there is none, and which there are in that namespace.
+    pub(crate) fn no_such_sandbox(&self, Address { namespace, name }: &Address) -> Error {
+        let names: Vec<String> =
+            self.named_in(namespace).iter().take(50).map(|sandbox| sandbox.name.to_string()).collect();
+        let error = Error::new(Code::SandboxNotFound, format!("there is no sandbox {name}"))
+            .detail("sandboxes", names);
+        match name.parent() {
+            // Nothing but a spawn makes a child.
+            Some(parent) => error.next(format!(
+                "use one of the names in `details`, or make it with spawn: `isle spawn {parent} --name {}`",
+                name.last_part()
+            )),
+            None => error.next("use one of the names in `details`, or run a command in it: that makes it"),
+        }
+    }
+
+    /// All that descends from an incarnation, children before grandchildren, by name.
+    pub(crate) fn family(&self, parent: &SandboxId) -> Vec<Arc<Sandbox>> {
+        let all = self.named();
+        let of = |parent: &SandboxId| -> Vec<Arc<Sandbox>> {
+            let is_own =
+                |sandbox: &&Arc<Sandbox>| sandbox.child_of().is_some_and(|child| child.parent_id == *parent);
+            all.iter().filter(is_own).cloned().collect()
+        };
+        let mut family = of(parent);
+        let grandchildren: Vec<_> = family.iter().flat_map(|child| of(&child.id)).collect();
+        family.extend(grandchildren);
+        family
+    }
+
+    /// For a call that names a sandbox which is being reached: waits for that one, for a bounded time.
+    pub(crate) async fn await_reconnected(
+        &self,
+        context: &CallContext,
+        operation: &str,
+        input: &serde_json::Value,
+    ) {
+        if WITHOUT_AGENT.contains(&operation) {
+            return;
+        }
+        let named = input.get("sandbox").and_then(serde_json::Value::as_str);
+        let Some(Ok(name)) = named.map(str::parse::<SandboxName>) else { return };
+        if let Some(sandbox) = self.get(&context.address(&name)) {
+            sandbox.settled().await;
+        }
     }
 }

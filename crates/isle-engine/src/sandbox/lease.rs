@@ -4,11 +4,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
-use isle_store::{boot_clock_ms, boot_id, wall_clock_ms};
+use isle_core::clock::{boot_clock_ms, boot_id, wall_clock_ms};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::values::Span;
+use isle_core::values::Span;
 
 /// No deadline, as a reading.
 const NEVER: i64 = i64::MAX;

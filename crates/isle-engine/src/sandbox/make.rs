@@ -4,28 +4,27 @@
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use isle_core::clock::wall_clock_ms;
 use isle_fail::Point;
-use isle_store::wall_clock_ms;
 use isle_wire::GuestUser;
 
+use super::Sandboxes;
 use super::ceilings::{Ceilings, preflight, refuse_weaker};
-use super::choose::{choose, offers};
 use super::lease::{Lease, Over, Terms, on_the_wall};
-use super::settings::Settings;
-use super::{Origin, Sandbox, SandboxState, StoredSpec, fingerprint};
+use super::settings::{Chosen, Settings};
+use super::spawn_counts::CountedChild;
+use super::{Origin, Sandbox, SandboxState, StoredSpec, Wipe};
 use crate::agent::AgentClient;
-use crate::backend::{Created, Keep, Lifetime, SandboxSpec};
-use crate::children::Counted;
 use crate::context::CallContext;
-use crate::engine::Inner;
-use crate::error::{Code, Error, Result};
 use crate::events::EventKind;
 use crate::failpoint;
 use crate::journal::{Actor, Audit};
-use crate::metrics::Fate;
-use crate::ops::timestamp;
+use crate::metrics::SandboxFate;
 use crate::profile::MadeBy;
-use crate::values::{Address, GuestPath, SandboxId, SandboxName, Term};
+use isle_api::timestamp;
+use isle_core::backend::{Created, Keep, Lifetime, SandboxSpec};
+use isle_core::values::{Address, GuestPath, SandboxId, SandboxName, Term};
+use isle_core::{Code, Error, Result};
 
 /// When the sandbox one connects to was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,31 +41,23 @@ pub(crate) enum Birth<'a> {
     /// By itself, or in the place of another, whose workspace may be emptied.
     Plain { emptied: bool },
     /// Spawned by another one, for which it counts.
-    Child(&'a Counted),
+    Child(&'a CountedChild),
 }
 
-impl Inner {
+impl Sandboxes {
     /// The sandbox of that name, made when missing and built anew when it died.
     pub(crate) async fn ensure(
         self: &Arc<Self>,
         context: &CallContext,
         name: &SandboxName,
     ) -> Result<Arc<Sandbox>> {
+        if let Some(sandbox) = self.fleet.get(&context.address(name)) {
+            sandbox.settled().await;
+        }
         if let Some(sandbox) = self.usable(&context.address(name))? {
             return Ok(sandbox);
         }
-        self.make_named(context, name, Call::Plain).await
-    }
-
-    /// The sandbox a caller names, or all of its namespace.
-    pub(crate) fn one_or_all(
-        &self,
-        context: &CallContext,
-        name: Option<&SandboxName>,
-    ) -> Result<Vec<Arc<Sandbox>>> {
-        let Some(name) = name else { return Ok(self.fleet.named_in(&context.namespace)) };
-        let address = context.address(name);
-        Ok(vec![self.fleet.get(&address).ok_or_else(|| self.no_such_sandbox(&address))?])
+        self.make_named(context, name, CreateReason::Used).await
     }
 
     /// The sandbox of that name, if it can be used as it is. One whose time is up is refused until it is
@@ -87,14 +78,16 @@ impl Inner {
         name: &SandboxName,
         settings: &Settings,
     ) -> Result<Arc<Sandbox>> {
-        let plain = settings.ttl.is_none() && settings.idle.is_none() && settings.profile.is_none();
-        let wanted = self.wanted(settings, &context.address(name))?;
+        let Settings { ttl, idle, profile, backend, .. } = settings;
+        let plain = ttl.is_none() && idle.is_none() && profile.is_none() && backend.is_none();
+        let wanted = self.wanted(&settings.chosen(context, &self.config)?, &context.address(name))?;
         refuse_weaker(context, settings, &self.config)?;
         let as_asked = |sandbox: Arc<Sandbox>| {
             let differs = |asked: bool, same: bool| asked && !same;
             if differs(settings.ttl.is_some(), sandbox.terms.ttl == wanted.terms.ttl)
                 || differs(settings.idle.is_some(), sandbox.terms.idle == wanted.terms.idle)
                 || differs(settings.profile.is_some(), sandbox.profile == wanted.profile)
+                || settings.backend.as_ref().is_some_and(|backend| *backend != sandbox.backend.name())
             {
                 return Err(other_settings(&sandbox));
             }
@@ -105,7 +98,9 @@ impl Inner {
         if (plain && !allow) || self.fleet.get(&context.address(name)).is_some() {
             return self.ensure(context, name).await.and_then(as_asked);
         }
-        self.make_named(context, name, Call::Exactly(Box::new(wanted.clone()))).await.and_then(as_asked)
+        self.make_named(context, name, CreateReason::Requested(Box::new(wanted.clone())))
+            .await
+            .and_then(as_asked)
     }
 
     /// Refuses settings that the host cannot, or the caller may not have.
@@ -115,11 +110,11 @@ impl Inner {
     }
 
     /// What settings make of a name.
-    pub(super) fn wanted(&self, settings: &Settings, address: &Address) -> Result<Wanted> {
-        let spec = settings.spec(&self.current(), Some(address.clone()))?;
-        let terms = settings.terms(&self.config, &address.name)?;
-        let profile = settings.made_by(&self.config)?;
-        Ok(Wanted { spec, terms, profile, emptied: false, spare: false })
+    pub(super) fn wanted(&self, chosen: &Chosen, address: &Address) -> Result<SandboxRequest> {
+        let spec = chosen.spec(&self.settings.current(), Some(address.clone()))?;
+        let terms = chosen.terms(&self.config, address)?;
+        let profile = chosen.made_by();
+        Ok(SandboxRequest { spec, terms, profile, emptied: false, spare: false })
     }
 
     /// Makes a named sandbox with settings of its own. One that exists with the same settings is
@@ -130,12 +125,17 @@ impl Inner {
         name: &SandboxName,
         settings: &Settings,
     ) -> Result<Arc<Sandbox>> {
-        let wanted = self.wanted(settings, &context.address(name))?;
+        if name.is_child() {
+            return Err(Error::new(Code::InvalidName, format!("{name} is the name of a child"))
+                .next("only spawn makes children; choose a name without a slash"));
+        }
+        let wanted = self.wanted(&settings.chosen(context, &self.config)?, &context.address(name))?;
         self.check_host(context, settings)?;
         if let Some(sandbox) = self.usable(&context.address(name))? {
             return same_settings(sandbox, &wanted);
         }
-        let sandbox = self.make_named(context, name, Call::Exactly(Box::new(wanted.clone()))).await?;
+        let sandbox =
+            self.make_named(context, name, CreateReason::Requested(Box::new(wanted.clone()))).await?;
         same_settings(sandbox, &wanted)
     }
 
@@ -148,6 +148,9 @@ impl Inner {
         if *name == SandboxName::default_sandbox() {
             return self.ensure(context, name).await;
         }
+        if let Some(sandbox) = self.fleet.get(&context.address(name)) {
+            sandbox.settled().await;
+        }
         self.existing(context, name).await
     }
 
@@ -156,7 +159,7 @@ impl Inner {
         match self.fleet.get(&context.address(name)) {
             Some(sandbox) if sandbox.lease.has_expired() => Err(expired(&sandbox)),
             Some(_) => self.ensure(context, name).await,
-            None => Err(self.no_such_sandbox(&context.address(name))),
+            None => Err(self.fleet.no_such_sandbox(&context.address(name))),
         }
     }
 
@@ -165,32 +168,26 @@ impl Inner {
         self.fleet.get(address).map_or_else(|| self.config.image.clone(), |known| known.spec.image.clone())
     }
 
-    /// Says that there is none, and which there are in that namespace.
-    pub(crate) fn no_such_sandbox(&self, Address { namespace, name }: &Address) -> Error {
-        let names: Vec<String> =
-            self.fleet.named_in(namespace).iter().take(50).map(|sandbox| sandbox.name.to_string()).collect();
-        Error::new(Code::SandboxNotFound, format!("there is no sandbox {name}"))
-            .detail("sandboxes", names)
-            .next("use one of the names in `details`, or run a command in it: that makes it")
-    }
-
     pub(super) async fn make_named(
         self: &Arc<Self>,
         context: &CallContext,
         name: &SandboxName,
-        call: Call,
+        call: CreateReason,
     ) -> Result<Arc<Sandbox>> {
+        if name.is_child() && self.fleet.get(&context.address(name)).is_none() {
+            return Err(self.fleet.no_such_sandbox(&context.address(name)));
+        }
         if name.as_str().parse::<SandboxId>().is_ok() {
             return Err(Error::new(Code::SandboxNotFound, format!("the one-shot sandbox {name} is gone"))
                 .next("choose a name of your own; a named sandbox stays until it is destroyed"));
         }
-        self.refuse_when_stopping()?;
+        self.tasks.refuse_when_stopping()?;
         // In a task of its own: a caller who goes away must not leave a half-made sandbox behind.
-        let (inner, address, actor) = (Arc::clone(self), context.address(name), Actor::of(context));
+        let (sandboxes, address, actor) = (Arc::clone(self), context.address(name), Actor::of(context));
         let making = self.tasks.spawn(async move {
-            let gate = inner.fleet.gate(&address);
+            let gate = sandboxes.fleet.gate(&address);
             let _held = gate.lock().await;
-            inner.make_behind_gate(&actor, address, call).await
+            sandboxes.make_behind_gate(&actor, address, call).await
         });
         making.await.map_err(|error| Error::internal(format!("making the sandbox failed: {error}")))?
     }
@@ -199,22 +196,27 @@ impl Inner {
         self: &Arc<Self>,
         actor: &Actor,
         address: Address,
-        call: Call,
+        call: CreateReason,
     ) -> Result<Arc<Sandbox>> {
-        let plain = || self.wanted(&Settings::default(), &address);
+        // A child whose end came while this waited is not made again.
+        if address.name.is_child() && self.fleet.get(&address).is_none() {
+            return Err(self.fleet.no_such_sandbox(&address));
+        }
+        self.finish_wipe(actor, &address).await?;
+        let plain = || self.wanted(&Chosen::default(), &address);
         let (mut origin, mut wanted) = match call {
-            Call::Exactly(wanted) => (Origin::Explicit, *wanted),
-            Call::Plain => (Origin::Defaults, plain()?),
-            Call::Spare => (Origin::Defaults, Wanted { spare: true, ..plain()? }),
+            CreateReason::Requested(wanted) => (Origin::Explicit, *wanted),
+            CreateReason::Used => (Origin::Defaults, plain()?),
+            CreateReason::Spare => (Origin::Defaults, SandboxRequest { spare: true, ..plain()? }),
         };
         if let Some(old) = self.fleet.get(&address) {
             if old.lease.has_expired() {
                 // Its time was up and it could not be removed yet. Nothing of it is handed on.
                 let audit = Audit::lifecycle(actor, "expire_sandbox", &old, Over::Ttl.as_str());
                 self.remove_incarnation(&old, Keep::Workspace, &audit).await?;
-                self.tell_sandbox(EventKind::SandboxExpired, &old, Over::Ttl.as_str());
+                self.notifier.sandbox(EventKind::SandboxExpired, &old, Over::Ttl.as_str());
                 let built = self.build(actor, origin, wanted, address, None).await?;
-                self.tell_sandbox(EventKind::SandboxCreated, &built, "");
+                self.notifier.sandbox(EventKind::SandboxCreated, &built, "");
                 return Ok(built);
             }
             if old.is_usable() && old.lease.touch() {
@@ -228,17 +230,17 @@ impl Inner {
             }
             // A sandbox with settings of its own keeps them when it is built anew by a plain call.
             if origin == Origin::Defaults && old.origin == Origin::Explicit {
-                (origin, wanted) = (Origin::Explicit, Wanted::of(&old));
+                (origin, wanted) = (Origin::Explicit, SandboxRequest::of(&old));
             }
             let why = if old.drifted() { "its policy changed" } else { "it died" };
             let audit = Audit::lifecycle(actor, "rebuild_sandbox", &old, why);
-            self.take_down(&old, &audit, None).await?;
+            self.take_down(&old, &audit, None, None).await?;
             let built = self.build_in_place_of(actor, origin, wanted, old).await?;
-            self.tell_sandbox(EventKind::SandboxCreated, &built, why);
+            self.notifier.sandbox(EventKind::SandboxCreated, &built, why);
             return Ok(built);
         }
         let built = self.build(actor, origin, wanted, address, None).await?;
-        self.tell_sandbox(EventKind::SandboxCreated, &built, "");
+        self.notifier.sandbox(EventKind::SandboxCreated, &built, "");
         Ok(built)
     }
 
@@ -246,15 +248,20 @@ impl Inner {
         self: &Arc<Self>,
         actor: &Actor,
         origin: Origin,
-        wanted: Wanted,
+        wanted: SandboxRequest,
         address: Address,
         before: Option<&Sandbox>,
     ) -> Result<Arc<Sandbox>> {
-        let Wanted { spec, terms, profile, emptied, spare } = wanted;
-        let backend = self.backend_for(&spec)?;
+        let SandboxRequest { spec, terms, profile, emptied, spare } = wanted;
+        // A reset that was to empty the workspace may have been cut short.
+        let emptied = emptied || self.wipes.is_due(&address, Wipe::Workspace);
+        // The workspace of a sandbox that is replaced is where its backend has it.
+        let kept = before.filter(|old| old.spec.tier == spec.tier).map(|old| old.backend.name());
+        let spec = SandboxSpec { backend: spec.backend.clone().or(kept), ..spec };
+        let backend = self.backends.for_spec(&spec)?;
         // What was granted belongs to the name for as long as that is not destroyed.
         let grants = before.map(|old| old.network.stored()).unwrap_or_default();
-        let (backend_name, authority) = (backend.name().to_owned(), None);
+        let (backend_name, authority) = (backend.name(), None);
         let stored = StoredSpec { origin, backend: backend_name, spec, terms, profile, grants, authority };
         let mut sandbox =
             Sandbox::new(SandboxId::fresh(), address, stored, Arc::clone(&backend), wall_clock_ms());
@@ -265,7 +272,7 @@ impl Inner {
             sandbox.lease = Lease::spare(terms);
         }
         let sandbox = Arc::new(sandbox);
-        self.fleet.admit(Arc::clone(&sandbox), &Ceilings::of(&self.current()))?;
+        self.fleet.admit(Arc::clone(&sandbox), &Ceilings::of(&self.settings.current()))?;
         if let Err(error) = self.journal.sandbox_creating(&sandbox) {
             self.fleet.take_out(&sandbox);
             return Err(error);
@@ -297,7 +304,12 @@ impl Inner {
                         failpoint(Point::ResetEmptied)?;
                     }
                     let audit = Audit::lifecycle(actor, "create_sandbox", &sandbox, "made");
-                    self.journal.sandbox_running(&sandbox, anchor, &audit)?;
+                    if emptied {
+                        self.journal.sandbox_emptied(&sandbox, anchor, &audit)?;
+                        self.wipes.done(&sandbox.address());
+                    } else {
+                        self.journal.sandbox_running(&sandbox, anchor, &audit)?;
+                    }
                 }
                 Birth::Child(counted) => {
                     let audit = Audit::lifecycle(actor, "spawn_child", &sandbox, counted.parent());
@@ -311,7 +323,7 @@ impl Inner {
         };
         if let Err(error) = made.await {
             tracing::warn!(sandbox = %sandbox.name, id = %sandbox.id, %error, "could not make the sandbox");
-            self.metrics.became(&sandbox, Fate::Failed);
+            self.metrics.became(&sandbox, SandboxFate::Failed);
             self.undo_build(&sandbox).await;
             return Err(error);
         }
@@ -345,36 +357,26 @@ impl Inner {
         created: Created,
         made: Made,
     ) -> Result<()> {
-        let (engine, watched) = (Arc::downgrade(self), Arc::downgrade(sandbox));
-        let ended = move || connection_ended(&engine, &watched);
+        let (sandboxes, watched) = (Arc::downgrade(self), Arc::downgrade(sandbox));
+        let ended = move || connection_ended(&sandboxes, &watched);
         let (agent, welcome) =
-            AgentClient::connect(created.link, created.handed, created.welcome, ended).await?;
+            AgentClient::connect(created.link, created.passed, created.welcome, &self.attention, ended)
+                .await?;
         if made == Made::Now {
             super::refuse_downgrade(&sandbox.spec, &created.containment, &welcome.missing)?;
         }
         let containment = super::containment_as_seen(created.containment, &welcome);
-        self.recall_secrets(sandbox);
+        self.secrets.recall_secrets(sandbox);
         sandbox.is_up(agent, containment);
-        self.relay_control(sandbox);
-        self.open_granted_gate(sandbox).await;
+        self.listen_to_control(sandbox);
+        self.network.open_granted_gate(sandbox).await;
         Ok(())
-    }
-
-    /// The backend for a spec. What the host offers is asked once, and again before refusing.
-    pub(crate) fn backend_for(&self, spec: &SandboxSpec) -> Result<Arc<dyn crate::backend::Backend>> {
-        if let Ok(backend) = choose(&crate::read(&self.offers), spec) {
-            return Ok(backend);
-        }
-        let fresh = offers(&self.backends);
-        let chosen = choose(&fresh, spec);
-        *crate::write(&self.offers) = fresh;
-        chosen
     }
 }
 
 /// What a sandbox is to be.
 #[derive(Debug, Clone)]
-pub(super) struct Wanted {
+pub(super) struct SandboxRequest {
     pub(super) spec: SandboxSpec,
     pub(super) terms: Terms,
     pub(super) profile: Option<MadeBy>,
@@ -386,16 +388,16 @@ pub(super) struct Wanted {
 
 /// Why a sandbox is made.
 #[derive(Debug)]
-pub(super) enum Call {
+pub(super) enum CreateReason {
     /// Somebody uses the name, and did not say what it is to be.
-    Plain,
+    Used,
     /// Somebody said.
-    Exactly(Box<Wanted>),
+    Requested(Box<SandboxRequest>),
     /// Somebody may use the name soon.
     Spare,
 }
 
-impl Wanted {
+impl SandboxRequest {
     /// The same as another one.
     pub(super) fn of(sandbox: &Sandbox) -> Self {
         Self {
@@ -417,11 +419,8 @@ pub(crate) fn expired(sandbox: &Sandbox) -> Error {
         .next("give a longer ttl when you make it, and use extend before its time is up")
 }
 
-fn same_settings(sandbox: Arc<Sandbox>, wanted: &Wanted) -> Result<Arc<Sandbox>> {
-    if sandbox.fingerprint == fingerprint(&wanted.spec)
-        && sandbox.terms == wanted.terms
-        && sandbox.profile == wanted.profile
-    {
+fn same_settings(sandbox: Arc<Sandbox>, wanted: &SandboxRequest) -> Result<Arc<Sandbox>> {
+    if sandbox.has_spec(&wanted.spec) && sandbox.terms == wanted.terms && sandbox.profile == wanted.profile {
         return Ok(sandbox);
     }
     Err(other_settings(&sandbox))
@@ -432,6 +431,7 @@ fn other_settings(sandbox: &Sandbox) -> Error {
         "ttl": Term::from(sandbox.terms.ttl),
         "idle": Term::from(sandbox.terms.idle),
         "profile": sandbox.profile.as_ref().map(|profile| &profile.name),
+        "backend": sandbox.backend.name(),
         "spec": sandbox.spec,
     });
     Error::new(Code::AlreadyExists, format!("the sandbox {} exists with other settings", sandbox.name))
@@ -441,10 +441,12 @@ fn other_settings(sandbox: &Sandbox) -> Error {
 }
 
 /// The connection of a sandbox ended: unless that was wanted, the sandbox has failed.
-fn connection_ended(engine: &Weak<Inner>, sandbox: &Weak<Sandbox>) {
-    let (Some(engine), Some(sandbox)) = (engine.upgrade(), sandbox.upgrade()) else { return };
-    if engine.is_stopping()
+fn connection_ended(sandboxes: &Weak<Sandboxes>, sandbox: &Weak<Sandbox>) {
+    let (Some(sandboxes), Some(sandbox)) = (sandboxes.upgrade(), sandbox.upgrade()) else { return };
+    if sandboxes.tasks.is_stopping()
         || sandbox.spec.lifetime == Lifetime::OneShot
+        // Whoever reaches it tries again, or says that it is dead.
+        || sandbox.is_reconnecting()
         // `state()` already says failed for a closed connection; only a wanted end says otherwise.
         || sandbox.state() == SandboxState::Destroying
         || sandbox.state() == SandboxState::Creating
@@ -453,7 +455,7 @@ fn connection_ended(engine: &Weak<Inner>, sandbox: &Weak<Sandbox>) {
     }
     tracing::warn!(sandbox = %sandbox.name, id = %sandbox.id, "the sandbox died");
     sandbox.set_state(SandboxState::Failed);
-    engine.journal.sandbox_failed(&sandbox, "its agent is gone");
-    engine.tell_sandbox(EventKind::SandboxLost, &sandbox, "its agent is gone");
-    engine.end_children_later(&sandbox);
+    sandboxes.journal.sandbox_failed(&sandbox, "its agent is gone");
+    sandboxes.notifier.sandbox(EventKind::SandboxLost, &sandbox, "its agent is gone");
+    sandboxes.end_children_later(&sandbox);
 }

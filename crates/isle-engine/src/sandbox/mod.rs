@@ -4,82 +4,64 @@
 mod ceilings;
 mod choose;
 mod destroy;
+mod end_children;
 mod extend;
 mod fleet;
-mod lane;
 mod lease;
+mod lock_queue;
 mod make;
 mod one_shot;
 mod pause;
 mod replace;
+mod service;
 mod settings;
 mod spare;
+mod spawn_counts;
 mod sweep;
+mod unresponsive;
 mod usage;
+mod wipes;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::agent::{self, AgentClient};
-use crate::backend::{Backend, Containment, Guarantee, GuaranteeStatus, SandboxSpec};
-use crate::error::{Code, Error, Result};
 use crate::network::{SandboxNetwork, StoredGrant};
 use crate::profile::MadeBy;
-use crate::values::{Address, Namespace, RunId, SandboxId, SandboxName};
-use crate::vault::{Personal, SandboxSecrets};
+use crate::secrets::SandboxSecrets;
+use isle_core::backend::{
+    Backend, BackendName, Capabilities, Containment, Guarantee, GuaranteeStatus, SandboxSpec,
+};
+use isle_core::values::{Address, Namespace, RunId, SandboxId, SandboxName};
+use isle_core::{Code, Error, Result};
+use isle_vault::PiiKinds;
 
-pub(crate) use ceilings::{Ceilings, Host, most_memory};
-pub(crate) use choose::offers;
+pub(crate) use ceilings::{Ceilings, Host, is_another_backend, most_memory};
+pub(crate) use choose::{offers, unknown_backend};
 pub(crate) use fleet::Fleet;
-pub(crate) use lane::{Entered, Lane, Turn};
+pub use isle_api::shapes::SandboxState;
 pub(crate) use lease::{Lease, Terms, on_the_wall};
+pub(crate) use lock_queue::{LockHeld, LockQueue, LockRequest};
 pub(crate) use make::{Birth, Made};
 pub(crate) use one_shot::OneShotGuard;
 use one_shot::OneShotShared;
 pub(crate) use pause::Stood;
+pub(crate) use service::{Backends, ControlSockets, Sandboxes, SandboxesParts};
+pub(crate) use settings::Chosen;
 pub use settings::Settings;
 pub(crate) use settings::check as check_limits;
-pub(crate) use sweep::Sweeper;
-pub(crate) use usage::{Measured, MeasuredBy};
+pub(crate) use spawn_counts::{CountedChild, SpawnCounts};
+pub(crate) use usage::Measured;
+pub(crate) use wipes::Wipe;
 
-/// Where a sandbox is in its life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-pub enum SandboxState {
-    /// Being made.
-    Creating,
-    /// Ready for commands.
-    Running,
-    /// It died; the next call builds it anew with the same workspace.
-    Failed,
-    /// Being removed.
-    Destroying,
-    /// Everything in it stands still.
-    Paused,
-}
-
-impl SandboxState {
-    /// Those a sandbox is in by itself. That it is paused is part of its lease.
-    const ALL: [Self; 4] = [Self::Creating, Self::Running, Self::Failed, Self::Destroying];
-
-    /// As text, the same as in JSON.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Creating => "creating",
-            Self::Running => "running",
-            Self::Failed => "failed",
-            Self::Destroying => "destroying",
-            Self::Paused => "paused",
-        }
-    }
-}
+/// The states a sandbox is in by itself. That it is paused is part of its lease; that its agent does not answer is
+/// seen, and may pass.
+const OWN_STATES: [SandboxState; 4] =
+    [SandboxState::Creating, SandboxState::Running, SandboxState::Failed, SandboxState::Destroying];
 
 /// Whether a named sandbox was made as the configuration says or as a caller asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,7 +79,7 @@ pub(crate) struct StoredSpec {
     /// How it came to be.
     pub(crate) origin: Origin,
     /// Which backend made it.
-    pub(crate) backend: String,
+    pub(crate) backend: BackendName,
     /// What it is.
     pub(crate) spec: SandboxSpec,
     /// How long it may live.
@@ -129,17 +111,19 @@ pub(crate) struct Sandbox {
     pub(crate) origin: Origin,
     pub(crate) fingerprint: String,
     pub(crate) backend: Arc<dyn Backend>,
+    /// What it can do.
+    pub(crate) capabilities: Capabilities,
     pub(crate) created_at_ms: i64,
     /// Programs already looked up in it.
     pub(crate) programs: Arc<Programs>,
     /// Who asks for it runs alone among those who ask.
-    pub(crate) lane: Arc<Lane>,
+    pub(crate) lock_queue: Arc<LockQueue>,
     /// What it may reach.
     pub(crate) network: SandboxNetwork,
     /// Its secrets, once somebody asked for them.
     pub(crate) secrets: OnceLock<Arc<SandboxSecrets>>,
     /// Personal data that is masked in what comes out of it, known before it is used.
-    pub(crate) personal: OnceLock<Personal>,
+    pub(crate) personal: OnceLock<PiiKinds>,
     state: AtomicU8,
     agent: OnceLock<AgentClient>,
     containment: OnceLock<Containment>,
@@ -150,6 +134,13 @@ pub(crate) struct Sandbox {
     last_used_ms: AtomicI64,
     /// A child is a use of its parent.
     parent: Mutex<Option<InUse>>,
+    /// Its agent, which an earlier engine made, is being reached.
+    reconnecting: AtomicBool,
+    reconnected: tokio::sync::Notify,
+    /// Since when its agent does not answer.
+    silent_since: Mutex<Option<std::time::Instant>>,
+    /// Whether one of its limits is kept by its agent.
+    watched_limits: OnceLock<bool>,
 }
 
 impl std::fmt::Debug for Sandbox {
@@ -176,6 +167,7 @@ impl Sandbox {
             namespace: address.namespace,
             name: address.name,
             fingerprint: fingerprint(&stored.spec),
+            capabilities: backend.capabilities(&stored.spec),
             spec: stored.spec,
             terms: stored.terms,
             profile: stored.profile,
@@ -184,7 +176,7 @@ impl Sandbox {
             backend,
             created_at_ms,
             programs: Arc::default(),
-            lane: Arc::default(),
+            lock_queue: Arc::default(),
             network: SandboxNetwork::with(stored.grants, stored.authority),
             secrets: OnceLock::new(),
             personal: OnceLock::new(),
@@ -196,7 +188,17 @@ impl Sandbox {
             running: AtomicUsize::new(0),
             last_used_ms: AtomicI64::new(created_at_ms),
             parent: Mutex::default(),
+            reconnecting: AtomicBool::new(false),
+            reconnected: tokio::sync::Notify::new(),
+            silent_since: Mutex::default(),
+            watched_limits: OnceLock::new(),
         }
+    }
+
+    /// Whether it is as this spec says.
+    pub(crate) fn has_spec(&self, spec: &SandboxSpec) -> bool {
+        let backend = spec.backend.as_ref().is_none_or(|backend| *backend == self.backend.name());
+        backend && self.fingerprint == fingerprint(spec)
     }
 
     /// What it is called among those of all tenants.
@@ -206,11 +208,12 @@ impl Sandbox {
 
     /// Where it is in its life. A sandbox whose agent is gone has failed, whatever was last said.
     pub(crate) fn state(&self) -> SandboxState {
-        let state = SandboxState::ALL
+        let state = OWN_STATES
             .into_iter()
             .find(|state| *state as u8 == self.state.load(Ordering::Acquire))
             .unwrap_or(SandboxState::Failed);
         match state {
+            SandboxState::Running if self.is_reconnecting() => SandboxState::Running,
             SandboxState::Running if self.agent.get().is_none_or(AgentClient::is_closed) => {
                 SandboxState::Failed
             }
@@ -221,6 +224,7 @@ impl Sandbox {
     /// The same, as it is shown.
     pub(crate) fn shown_state(&self) -> SandboxState {
         match self.state() {
+            SandboxState::Running if self.is_unresponsive() => SandboxState::Unresponsive,
             SandboxState::Running if self.lease.is_paused() => SandboxState::Paused,
             other => other,
         }
@@ -239,7 +243,9 @@ impl Sandbox {
 
     /// The connection to its agent.
     pub(crate) fn agent(&self) -> Result<&AgentClient> {
-        self.agent.get().ok_or_else(agent::gone)
+        self.agent
+            .get()
+            .ok_or_else(|| if self.is_reconnecting() { agent::unresponsive() } else { agent::gone() })
     }
 
     /// What is enforced, once that is known.
@@ -339,10 +345,12 @@ impl Drop for InUse {
     }
 }
 
-/// The fingerprint of a spec: two sandboxes with the same one have the same policy.
-pub(crate) fn fingerprint(spec: &SandboxSpec) -> String {
+/// The fingerprint of a spec: two sandboxes with the same one have the same policy. The backend that was asked
+/// for is not part of it: records contain the one that created the sandbox.
+fn fingerprint(spec: &SandboxSpec) -> String {
+    let policy = SandboxSpec { backend: None, ..spec.clone() };
     // A spec is plain data; turning it into JSON cannot fail.
-    let text = serde_json::to_vec(spec).unwrap_or_default();
+    let text = serde_json::to_vec(&policy).unwrap_or_default();
     Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -5,25 +5,25 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use isle_core::clock::wall_clock_ms;
 use isle_fail::Point;
-use isle_store::wall_clock_ms;
 
+use super::Sandboxes;
 use super::ceilings::Ceilings;
 use super::lease::Terms;
 use super::make::Made;
 use super::{Origin, Programs, Sandbox, SandboxState, StoredSpec};
-use crate::backend::{Keep, SandboxSpec};
-use crate::engine::Inner;
-use crate::error::{Error, Result};
 use crate::events::EventKind;
 use crate::failpoint;
-use crate::metrics::Fate;
+use crate::metrics::SandboxFate;
 use crate::profile::MadeBy;
-use crate::values::{Address, Namespace, SandboxId};
+use isle_core::backend::{BackendName, Keep, SandboxSpec};
+use isle_core::values::{Address, Namespace, SandboxId};
+use isle_core::{Error, Result};
 
 /// Owns a one-shot sandbox.
 pub(crate) struct OneShotGuard {
-    inner: Arc<Inner>,
+    sandboxes: Arc<Sandboxes>,
     sandbox: Arc<Sandbox>,
 }
 
@@ -41,22 +41,20 @@ impl OneShotGuard {
 
 impl Drop for OneShotGuard {
     fn drop(&mut self) {
-        let (inner, sandbox) = (Arc::clone(&self.inner), Arc::clone(&self.sandbox));
+        let (sandboxes, sandbox) = (Arc::clone(&self.sandboxes), Arc::clone(&self.sandbox));
         let was_made = sandbox.state() != SandboxState::Creating;
         if !was_made {
-            inner.metrics.became(&sandbox, Fate::Failed);
+            sandboxes.metrics.became(&sandbox, SandboxFate::Failed);
         }
         sandbox.set_state(SandboxState::Destroying);
         // Outside a runtime nothing can be awaited; the next start sweeps it away.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            self.inner
-                .tasks
-                .spawn_on(async move { inner.remove_one_shot(&sandbox, was_made).await }, &runtime);
-        }
+        self.sandboxes
+            .tasks
+            .spawn_if_possible(async move { sandboxes.remove_one_shot(&sandbox, was_made).await });
     }
 }
 
-impl Inner {
+impl Sandboxes {
     /// Makes a sandbox for one command.
     pub(crate) async fn make_one_shot(
         self: &Arc<Self>,
@@ -64,9 +62,9 @@ impl Inner {
         spec: SandboxSpec,
         profile: Option<MadeBy>,
     ) -> Result<OneShotGuard> {
-        self.refuse_when_stopping()?;
-        let backend = self.backend_for(&spec)?;
-        let (inner, namespace) = (Arc::clone(self), namespace.clone());
+        self.tasks.refuse_when_stopping()?;
+        let backend = self.backends.for_spec(&spec)?;
+        let (sandboxes, namespace) = (Arc::clone(self), namespace.clone());
         // In a task of its own: a caller who goes away must not leave a half-made sandbox behind.
         let making = self.tasks.spawn(async move {
             let begun = Instant::now();
@@ -74,22 +72,22 @@ impl Inner {
             // An id follows the rules of names, so it can stand where a name is due.
             let address = Address::new(namespace, id.as_str().parse()?);
             let (origin, terms) = (Origin::Explicit, Terms::default());
-            let (backend_name, grants, authority) = (backend.name().to_owned(), Vec::new(), None);
+            let (backend_name, grants, authority) = (backend.name(), Vec::new(), None);
             let stored =
                 StoredSpec { origin, backend: backend_name, spec, terms, profile, grants, authority };
             let mut sandbox = Sandbox::new(id, address, stored, Arc::clone(&backend), wall_clock_ms());
-            sandbox.programs = inner.fleet.programs_of(backend.name(), &sandbox.spec.image);
+            sandbox.programs = sandboxes.fleet.programs_of(&backend.name(), &sandbox.spec.image);
             let sandbox = Arc::new(sandbox);
             // Not written down: it dies with the engine, and the next one sweeps away what nobody knows.
-            inner.fleet.admit(Arc::clone(&sandbox), &Ceilings::of(&inner.current()))?;
-            let guard = OneShotGuard { inner: Arc::clone(&inner), sandbox };
+            sandboxes.fleet.admit(Arc::clone(&sandbox), &Ceilings::of(&sandboxes.settings.current()))?;
+            let guard = OneShotGuard { sandboxes: Arc::clone(&sandboxes), sandbox };
             let created = backend.create(&guard.sandbox.id, &guard.sandbox.spec).await?;
             failpoint(Point::OneShotMade)?;
-            inner.connect(&guard.sandbox, created, Made::Now).await?;
+            sandboxes.connect(&guard.sandbox, created, Made::Now).await?;
             failpoint(Point::OneShotConnected)?;
             guard.sandbox.set_state(SandboxState::Running);
-            inner.metrics.created(&guard.sandbox, begun.elapsed());
-            inner.tell_sandbox(EventKind::SandboxCreated, &guard.sandbox, "");
+            sandboxes.metrics.created(&guard.sandbox, begun.elapsed());
+            sandboxes.notifier.sandbox(EventKind::SandboxCreated, &guard.sandbox, "");
             Ok(guard)
         });
         making.await.map_err(|error| Error::internal(format!("making the sandbox failed: {error}")))?
@@ -101,9 +99,9 @@ impl Inner {
         }
         isle_fail::pass(Point::OneShotRemoved);
         self.fleet.take_out_one_shot(&sandbox.id);
-        self.forget_secrets(&sandbox.address());
+        self.secrets.forget_secrets(&sandbox.address());
         if was_made {
-            self.tell_sandbox(EventKind::SandboxDestroyed, sandbox, "");
+            self.notifier.sandbox(EventKind::SandboxDestroyed, sandbox, "");
         }
     }
 }
@@ -111,12 +109,12 @@ impl Inner {
 /// What one-shots of the same image share.
 #[derive(Debug, Default)]
 pub(crate) struct OneShotShared {
-    programs: Mutex<HashMap<(&'static str, String), Arc<Programs>>>,
+    programs: Mutex<HashMap<(BackendName, String), Arc<Programs>>>,
 }
 
 impl OneShotShared {
-    pub(super) fn programs_of(&self, backend: &'static str, image: &str) -> Arc<Programs> {
+    pub(super) fn programs_of(&self, backend: &BackendName, image: &str) -> Arc<Programs> {
         let mut programs = crate::lock(&self.programs);
-        Arc::clone(programs.entry((backend, image.to_owned())).or_default())
+        Arc::clone(programs.entry((backend.clone(), image.to_owned())).or_default())
     }
 }

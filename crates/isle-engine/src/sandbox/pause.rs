@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use isle_fail::Point;
 
+use super::Sandboxes;
 use super::make::expired;
 use super::{Sandbox, SandboxState};
 use crate::agent::paused as standing_still;
 use crate::context::CallContext;
-use crate::engine::Inner;
-use crate::error::{Code, Error, Result};
 use crate::events::EventKind;
 use crate::failpoint;
 use crate::journal::{Actor, Audit};
-use crate::values::{Address, SandboxName};
+use isle_core::backend::Pause;
+use isle_core::values::{Address, SandboxName};
+use isle_core::{Code, Error, Result};
 
 /// What a call to pause or resume did.
 #[derive(Debug)]
@@ -24,7 +25,7 @@ pub(crate) struct Stood {
     pub(crate) processes: Option<u64>,
 }
 
-impl Inner {
+impl Sandboxes {
     /// Stops everything in a sandbox.
     pub(crate) async fn pause(self: &Arc<Self>, context: &CallContext, name: &SandboxName) -> Result<Stood> {
         self.set_paused(context, name, true).await
@@ -42,18 +43,18 @@ impl Inner {
         name: &SandboxName,
         on: bool,
     ) -> Result<Stood> {
-        self.refuse_when_stopping()?;
-        let (inner, address, actor) = (Arc::clone(self), context.address(name), Actor::of(context));
+        self.tasks.refuse_when_stopping()?;
+        let (sandboxes, address, actor) = (Arc::clone(self), context.address(name), Actor::of(context));
         let setting = self.tasks.spawn(async move {
-            let gate = inner.fleet.gate(&address);
+            let gate = sandboxes.fleet.gate(&address);
             let _held = gate.lock().await;
-            inner.set_paused_behind_gate(&actor, &address, on).await
+            sandboxes.set_paused_behind_gate(&actor, &address, on).await
         });
         setting.await.map_err(|error| Error::internal(format!("pausing the sandbox failed: {error}")))?
     }
 
     async fn set_paused_behind_gate(&self, actor: &Actor, address: &Address, on: bool) -> Result<Stood> {
-        let sandbox = self.fleet.get(address).ok_or_else(|| self.no_such_sandbox(address))?;
+        let sandbox = self.fleet.get(address).ok_or_else(|| self.fleet.no_such_sandbox(address))?;
         let name = &address.name;
         if sandbox.lease.has_expired() {
             return Err(expired(&sandbox));
@@ -61,6 +62,11 @@ impl Inner {
         if sandbox.state() != SandboxState::Running {
             return Err(Error::new(Code::SandboxFailed, format!("the sandbox {name} does not run"))
                 .next("run a command in it: that builds it anew"));
+        }
+        if sandbox.capabilities.pause == Pause::Unsupported {
+            let what = format!("the backend {} cannot pause sandboxes", sandbox.backend.name());
+            return Err(Error::new(Code::BackendUnavailable, what)
+                .next("use a sandbox of another backend; `isle doctor` lists what each can do"));
         }
         if sandbox.lease.is_paused() == on {
             return Ok(Stood { sandbox, processes: None });
@@ -81,7 +87,7 @@ impl Inner {
             Ok(processes) => {
                 isle_fail::pass(Point::PauseDone);
                 let kind = if on { EventKind::SandboxPaused } else { EventKind::SandboxResumed };
-                self.tell_sandbox(kind, &sandbox, what);
+                self.notifier.sandbox(kind, &sandbox, what);
                 Ok(Stood { sandbox, processes: Some(processes) })
             }
             Err(error) => {
@@ -120,9 +126,6 @@ impl Inner {
     /// Makes a sandbox of an earlier engine stand still, or go on, as its record says.
     pub(crate) async fn restore_pause(&self, sandbox: &Sandbox) {
         let Ok(agent) = sandbox.agent() else { return };
-        if !agent.can_pause() {
-            return;
-        }
         if let Err(error) = agent.pause(sandbox.lease.is_paused()).await {
             tracing::warn!(sandbox = %sandbox.name, %error, "the sandbox could not be told whether it is paused");
         }

@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use isle_fail::Point;
 
-use super::make::{Wanted, expired};
-use super::settings::Settings;
-use super::{Origin, Sandbox, SandboxState};
-use crate::backend::Keep;
+use super::Sandboxes;
+use super::make::{SandboxRequest, expired};
+use super::settings::Chosen;
+use super::{Origin, Sandbox, SandboxState, Wipe};
 use crate::context::CallContext;
-use crate::engine::Inner;
-use crate::error::{Code, Error, Result};
 use crate::events::EventKind;
 use crate::failpoint;
 use crate::journal::{Actor, Audit};
 use crate::run::Ending;
-use crate::values::SandboxName;
+use isle_core::backend::Keep;
+use isle_core::values::SandboxName;
+use isle_core::{Code, Error, Result};
 
-impl Inner {
+impl Sandboxes {
     /// Ends an incarnation that another one is to replace. Its record stays until that one runs, so that
     /// whatever happens in between, the next call builds it with the same settings.
     pub(super) async fn take_down(
@@ -26,11 +26,12 @@ impl Inner {
         old: &Arc<Sandbox>,
         audit: &Audit,
         ending: Option<Ending>,
+        wipe: Option<Wipe>,
     ) -> Result<()> {
         let before = old.state();
         // First in memory: nobody may use it any more, and its end is no accident.
         old.set_state(SandboxState::Destroying);
-        match self.journal.sandbox_given_up(old, audit) {
+        match self.journal.sandbox_given_up(old, audit, wipe) {
             Ok(()) => {}
             Err(error) if error.code == Code::NoSpace && before != SandboxState::Running => {
                 tracing::warn!(sandbox = %old.name, %error, "replacing a dead sandbox without saying so first");
@@ -39,6 +40,9 @@ impl Inner {
                 old.set_state(before);
                 return Err(error);
             }
+        }
+        if let Some(wipe) = wipe {
+            self.wipes.add(&old.address(), wipe);
         }
         failpoint(Point::ReplaceMarked)?;
         self.end_children(&old.id).await?;
@@ -57,7 +61,7 @@ impl Inner {
         self: &Arc<Self>,
         actor: &Actor,
         origin: Origin,
-        wanted: Wanted,
+        wanted: SandboxRequest,
         old: Arc<Sandbox>,
     ) -> Result<Arc<Sandbox>> {
         let built = self.build(actor, origin, wanted, old.address(), Some(&old)).await;
@@ -86,32 +90,34 @@ impl Inner {
         emptied: bool,
     ) -> Result<Arc<Sandbox>> {
         let address = context.address(name);
-        let known = self.fleet.get(&address).ok_or_else(|| self.no_such_sandbox(&address))?;
+        let known = self.fleet.get(&address).ok_or_else(|| self.fleet.no_such_sandbox(&address))?;
         known.refuse_child("reset")?;
-        self.refuse_when_stopping()?;
+        self.tasks.refuse_when_stopping()?;
         // In a task of its own: what was begun is finished even when the caller goes away.
-        let (inner, actor) = (Arc::clone(self), Actor::of(context));
+        let (sandboxes, actor) = (Arc::clone(self), Actor::of(context));
         let resetting = self.tasks.spawn(async move {
-            let gate = inner.fleet.gate(&address);
+            let gate = sandboxes.fleet.gate(&address);
             let _held = gate.lock().await;
-            let old = inner.fleet.get(&address).ok_or_else(|| inner.no_such_sandbox(&address))?;
+            let old =
+                sandboxes.fleet.get(&address).ok_or_else(|| sandboxes.fleet.no_such_sandbox(&address))?;
             old.refuse_child("reset")?;
             if old.lease.has_expired() {
                 return Err(expired(&old));
             }
             let wanted = match old.origin {
-                Origin::Explicit => Wanted::of(&old),
+                Origin::Explicit => SandboxRequest::of(&old),
                 Origin::Defaults => {
-                    let now = inner.wanted(&Settings::default(), &address)?;
-                    Wanted { terms: old.terms, ..now }
+                    let now = sandboxes.wanted(&Chosen::default(), &address)?;
+                    SandboxRequest { terms: old.terms, ..now }
                 }
             };
-            let wanted = Wanted { emptied, ..wanted };
+            let wanted = SandboxRequest { emptied, ..wanted };
             let how = if emptied { "its caches stay" } else { "its workspace and caches stay" };
             let audit = Audit::lifecycle(&actor, "reset_sandbox", &old, how);
-            inner.take_down(&old, &audit, Some(Ending::Reset)).await?;
-            let built = inner.build_in_place_of(&actor, old.origin, wanted, old).await?;
-            inner.tell_sandbox(EventKind::SandboxReset, &built, how);
+            let wipe = emptied.then_some(Wipe::Workspace);
+            sandboxes.take_down(&old, &audit, Some(Ending::Reset), wipe).await?;
+            let built = sandboxes.build_in_place_of(&actor, old.origin, wanted, old).await?;
+            sandboxes.notifier.sandbox(EventKind::SandboxReset, &built, how);
             Ok(built)
         });
         resetting.await.map_err(|error| Error::internal(format!("resetting the sandbox failed: {error}")))?

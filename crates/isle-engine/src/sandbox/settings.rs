@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use super::lease::Terms;
-use crate::backend::{Lifetime, Limits, SandboxSpec, Tier};
 use crate::engine::EngineConfig;
-use crate::error::{Code, Error, Result};
-use crate::values::{Address, ByteSize, SandboxName, Span, Term};
+use crate::profile::MadeBy;
+use isle_core::backend::{BackendName, Lifetime, Limits, SandboxSpec, Tier};
+use isle_core::values::{Address, ByteSize, Span, Term};
+use isle_core::{Code, Error, Result};
 
 /// The shortest TTL and idle time.
 pub(crate) const SHORTEST: Span = Span(Duration::from_secs(1));
@@ -15,6 +16,8 @@ pub(crate) const SHORTEST: Span = Span(Duration::from_secs(1));
 /// Settings of a sandbox; `None` means the configured default.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settings {
+    /// Which backend creates it.
+    pub backend: Option<BackendName>,
     /// How strongly isolated.
     pub tier: Option<Tier>,
     /// Image.
@@ -41,6 +44,7 @@ impl Settings {
     /// These, and where they say nothing what others say. Whatever profile is meant has been looked at.
     pub(crate) fn above(&self, below: &Self) -> Self {
         Self {
+            backend: self.backend.clone().or_else(|| below.backend.clone()),
             tier: self.tier.or(below.tier),
             image: self.image.clone().or_else(|| below.image.clone()),
             memory: self.memory.or(below.memory),
@@ -53,10 +57,36 @@ impl Settings {
             profile: None,
         }
     }
+}
+
+/// Settings as they are meant, and the profile they were completed by. Only [`Settings::chosen`] looks a
+/// profile up, and knows who asks for it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Chosen {
+    said: Settings,
+    made_by: Option<MadeBy>,
+}
+
+impl From<Settings> for Chosen {
+    /// Of settings that name no profile.
+    fn from(said: Settings) -> Self {
+        Self { said, made_by: None }
+    }
+}
+
+impl Chosen {
+    pub(crate) fn by_profile(said: Settings, made_by: MadeBy) -> Self {
+        Self { said, made_by: Some(made_by) }
+    }
+
+    /// What the sandbox keeps of the profile.
+    pub(crate) fn made_by(&self) -> Option<MadeBy> {
+        self.made_by.clone()
+    }
 
     /// The spec they make, checked.
     pub(crate) fn spec(&self, config: &EngineConfig, volume: Option<Address>) -> Result<SandboxSpec> {
-        let said = self.with_profile(config)?;
+        let said = &self.said;
         let limits = Limits {
             memory: said.memory.unwrap_or(config.limits.memory),
             cpus: said.cpus.unwrap_or(config.limits.cpus),
@@ -66,8 +96,9 @@ impl Settings {
         check(&limits)?;
         let lifetime = if volume.is_some() { Lifetime::Named } else { Lifetime::OneShot };
         let tier = said.tier.unwrap_or(config.tier);
-        let policy = volume.as_ref().and_then(|address| config.spawn_policies.of(&address.name));
+        let policy = volume.as_ref().and_then(|address| config.spawn_policies.of(address));
         Ok(SandboxSpec {
+            backend: said.backend.clone().or_else(|| config.backend.clone()),
             tier,
             control: crate::children::has_control(policy),
             image: said.image.clone().unwrap_or_else(|| config.image.clone()),
@@ -81,10 +112,10 @@ impl Settings {
     }
 
     /// How long a named sandbox made by them may live, checked.
-    pub(crate) fn terms(&self, config: &EngineConfig, name: &SandboxName) -> Result<Terms> {
-        let said = self.with_profile(config)?;
+    pub(crate) fn terms(&self, config: &EngineConfig, address: &Address) -> Result<Terms> {
+        let said = &self.said;
         let deadlines = &config.deadlines;
-        let exempt = deadlines.exempt.contains(name);
+        let exempt = deadlines.exempt.contains(address);
         let longest = deadlines.max_ttl;
         let of = |what, asked, default: Option<Span>| term(what, asked, default.filter(|_| !exempt), longest);
         Ok(Terms {

@@ -4,17 +4,17 @@
 
 use std::sync::Arc;
 
-use super::make::Call;
-use crate::backend::Keep;
+use super::Sandboxes;
+use super::make::CreateReason;
 use crate::context::{CallContext, Door};
-use crate::engine::Inner;
 use crate::events::EventKind;
 use crate::journal::{Actor, Audit};
-use crate::values::SandboxName;
+use isle_core::backend::Keep;
+use isle_core::values::SandboxName;
 
 const NEVER_USED: &str = "the daemon had made it ready and was stopped before anybody used it";
 
-impl Inner {
+impl Sandboxes {
     /// Makes the default sandbox, unless it is there.
     pub(crate) fn make_spare(self: &Arc<Self>) {
         let context = CallContext::new(Door::Library, "isle");
@@ -22,9 +22,9 @@ impl Inner {
         if self.fleet.get(&context.address(&name)).is_some_and(|sandbox| sandbox.is_usable()) {
             return;
         }
-        let inner = Arc::clone(self);
+        let sandboxes = Arc::clone(self);
         self.tasks.spawn(async move {
-            if let Err(error) = inner.make_named(&context, &name, Call::Spare).await {
+            if let Err(error) = sandboxes.make_named(&context, &name, CreateReason::Spare).await {
                 tracing::warn!(%error, "the default sandbox could not be made ready");
             }
         });
@@ -42,7 +42,7 @@ impl Inner {
             }
             let audit = Audit::lifecycle(&Actor::engine(), "destroy_sandbox", &sandbox, NEVER_USED);
             match self.remove_incarnation(&sandbox, Keep::Workspace, &audit).await {
-                Ok(()) => self.tell_sandbox(EventKind::SandboxDestroyed, &sandbox, NEVER_USED),
+                Ok(()) => self.notifier.sandbox(EventKind::SandboxDestroyed, &sandbox, NEVER_USED),
                 Err(error) => {
                     tracing::warn!(sandbox = %sandbox.name, %error, "a sandbox that nobody used could not be removed; the next daemon finds it");
                 }

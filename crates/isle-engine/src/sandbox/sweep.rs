@@ -10,12 +10,12 @@ use futures::{StreamExt, stream};
 use isle_fail::Point;
 
 use super::Sandbox;
+use super::Sandboxes;
 use super::lease::Over;
-use crate::backend::Keep;
-use crate::engine::Inner;
 use crate::events::EventKind;
 use crate::journal::{Actor, Audit};
 use crate::run::Ending;
+use isle_core::backend::Keep;
 
 /// Sandboxes removed side by side.
 const AT_ONCE: usize = 4;
@@ -58,19 +58,19 @@ impl Sweeper {
     }
 }
 
-impl Inner {
+impl Sandboxes {
     /// Looks every so often, as long as the engine lives.
     pub(crate) fn sweep_regularly(self: &Arc<Self>) {
-        let engine = Arc::downgrade(self);
+        let weak = Arc::downgrade(self);
         let interval = self.config.deadlines.sweep_interval.0;
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(interval).await;
-                let Some(inner) = engine.upgrade() else { return };
-                if inner.is_stopping() {
+                let Some(sandboxes) = weak.upgrade() else { return };
+                if sandboxes.tasks.is_stopping() {
                     return;
                 }
-                inner.sweep().await;
+                sandboxes.sweep().await;
             }
         });
     }
@@ -83,9 +83,9 @@ impl Inner {
         self.sweeper.last_look_us.store(took, Ordering::Relaxed);
         stream::iter(due)
             .for_each_concurrent(AT_ONCE, |sandbox| {
-                let inner = Arc::clone(self);
+                let sandboxes = Arc::clone(self);
                 // In a task of its own, which a stopping engine waits for.
-                let ending = self.tasks.spawn(async move { inner.expire(&sandbox).await });
+                let ending = self.tasks.spawn(async move { sandboxes.expire(&sandbox).await });
                 async move {
                     if let Err(error) = ending.await {
                         tracing::warn!(%error, "removing a sandbox whose time is up ended early");
@@ -137,7 +137,7 @@ impl Inner {
                     Over::Idle => &self.sweeper.idle,
                 };
                 count.fetch_add(1, Ordering::Relaxed);
-                self.tell_sandbox(EventKind::SandboxExpired, sandbox, over.as_str());
+                self.notifier.sandbox(EventKind::SandboxExpired, sandbox, over.as_str());
                 tracing::info!(sandbox = %sandbox.name, why = over.as_str(), "removed a sandbox");
             }
             Err(error) => {

@@ -3,28 +3,13 @@
 
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::Serialize;
+use isle_api::ops::usage::MeasuredBy;
 
 use super::Sandbox;
-use crate::backend::Usage;
-use crate::engine::Inner;
+use isle_core::backend::Usage;
 
 /// How long an agent may take to look around. One that is kept from running must not keep others.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Who measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-pub(crate) enum MeasuredBy {
-    /// The kernel, for the whole sandbox.
-    Cgroups,
-    /// There are no cgroups: the agent, by looking at all processes.
-    Processes,
-    /// Neither can be asked: the sum of what was seen of runs that have ended.
-    EndedRuns,
-}
 
 /// What a sandbox uses, and who says so.
 #[derive(Debug, Default)]
@@ -35,20 +20,18 @@ pub(crate) struct Measured {
     pub(crate) io_note: Option<&'static str>,
 }
 
-impl Inner {
+impl Sandbox {
     /// What a sandbox uses now. One that died uses nothing that could be asked for.
-    pub(crate) async fn usage_of(&self, sandbox: &Sandbox) -> Measured {
-        let mut usage = sandbox.backend.usage(&sandbox.id).await.unwrap_or_default();
+    pub(crate) async fn usage(&self) -> Measured {
+        let mut usage = self.backend.usage(&self.id).await.unwrap_or_default();
         let by_kernel = usage.cpu_ms.is_some() || usage.memory_bytes.is_some();
         let mut by = by_kernel.then_some(MeasuredBy::Cgroups);
         let mut io_note = None;
         let complete = by_kernel && usage.pids.is_some() && usage.io_read_bytes.is_some();
         if !complete {
-            let seen = match sandbox.agent() {
-                Ok(agent) if agent.can_pause() => {
-                    tokio::time::timeout(PATIENCE, agent.usage()).await.ok().and_then(Result::ok)
-                }
-                Ok(_) | Err(_) => None,
+            let seen = match self.agent() {
+                Ok(agent) => tokio::time::timeout(PATIENCE, agent.usage()).await.ok().and_then(Result::ok),
+                Err(_) => None,
             };
             if let Some(seen) = seen {
                 if usage.io_read_bytes.is_none() {

@@ -8,18 +8,14 @@ mod shell;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use isle_wire::GuestUser;
 use serde::Deserialize;
 
 use crate::context::CallContext;
-use crate::engine::Inner;
-use crate::error::{Code, Error, Result};
-use crate::ops::shapes::RunState;
-use crate::run::{
-    Asked, Input, Language, OnCancel, Patience, Place, Plan, Program, RunKind, RunLimits, Runner,
-};
-use crate::values::{SandboxName, Span};
-use crate::vault::Wishes;
+use crate::engine::EngineConfig;
+use crate::run::{Input, Language, OnCancel, Plan, Program, RunKind, Runner, Runs, named_target};
+use isle_api::shapes::RunState;
+use isle_core::values::{SandboxName, Span};
+use isle_core::{Code, Error, Result};
 
 /// More code than this is not looked at.
 pub(crate) const LARGEST: usize = 256 * 1024;
@@ -89,10 +85,20 @@ pub(crate) struct Findings {
     pub(crate) fixed: Option<String>,
 }
 
-impl Inner {
+/// Checks code by running an interpreter of the sandbox over it; the code itself is not run.
+pub(crate) struct CodeChecker {
+    config: Arc<EngineConfig>,
+    runs: Arc<Runs>,
+}
+
+impl CodeChecker {
+    pub(crate) fn new(config: Arc<EngineConfig>, runs: Arc<Runs>) -> Self {
+        Self { config, runs }
+    }
+
     /// Looks at code in a sandbox, without running it.
-    pub(crate) async fn look_at_code(
-        self: &Arc<Self>,
+    pub(crate) async fn check(
+        &self,
         context: &CallContext,
         sandbox: &SandboxName,
         language: Language,
@@ -117,29 +123,18 @@ impl Inner {
             Language::Node => arguments.extend(std::iter::once("--".to_owned()).chain(fix_word)),
             Language::Shell => {}
         }
-        let plan = Plan {
-            kind: RunKind::Validate,
-            place: Place::Named { name: sandbox.clone(), asked: Asked::default() },
-            program: Program::Tool {
-                shown: format!("validate {} bytes of {name}", code.len()),
-                runner: Runner::Interpreter(language),
-                arguments,
-                variables: false,
-            },
-            cwd: None,
-            env: Vec::new(),
-            user: GuestUser::Sandbox,
-            timeout: Some(TIME.min(self.config.max_timeout)),
-            limits: RunLimits::default(),
-            terminal: None,
-            input: Input::Bytes(Bytes::copy_from_slice(code.as_bytes())),
-            patience: Patience::GoOn,
-            job: None,
-            lock: false,
-            allow: Vec::new(),
-            secrets: Wishes::default(),
+        let program = Program::Tool {
+            shown: format!("validate {} bytes of {name}", code.len()),
+            runner: Runner::Interpreter(language),
+            arguments,
+            variables: false,
         };
-        let run = self.start_run(context, plan).await?;
+        let plan = Plan {
+            timeout: Some(TIME.min(self.config.max_timeout)),
+            input: Input::Bytes(Bytes::copy_from_slice(code.as_bytes())),
+            ..Plan::new(RunKind::Validate, named_target(Some(sandbox.clone())), program)
+        };
+        let run = self.runs.start(context, plan).await?;
         run.wait(context, TIME.0 * 2, OnCancel::Kill).await?;
         let (stdout, stderr) = run.kept();
         let finish = run.finish();
@@ -290,7 +285,7 @@ mod tests {
 
     #[test]
     fn every_danger_is_on_the_page() {
-        let page = include_str!("../../../../docs/validation.md");
+        let page = include_str!("../../../../docs/use/validation.md");
         for (name, meaning) in FINDINGS {
             assert!(page.contains(&format!("| `{name}` | {meaning} |")), "{name}");
         }

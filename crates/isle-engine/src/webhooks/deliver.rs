@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
-use isle_egress::Poster;
+use isle_core::clock::wall_clock_ms;
+use isle_egress::WebhookClient;
 use isle_fail::Point;
-use isle_store::{Store, wall_clock_ms};
+use isle_store::Store;
 use serde_json::json;
 
 use super::sign::Secret;
 use super::{Counts, Webhook};
 use crate::events::{Events, FollowedEvent, Follower};
-use crate::ops::EventShape;
+use isle_api::ops::events::EventShape;
 
 /// Events of one request.
 const AT_ONCE: usize = 100;
@@ -36,7 +37,7 @@ const SIGNATURE: HeaderName = HeaderName::from_static("isle-signature");
 pub(super) struct Outlet {
     pub(super) events: Arc<Events>,
     pub(super) store: Store,
-    pub(super) poster: Poster,
+    pub(super) poster: WebhookClient,
     pub(super) counts: Arc<Counts>,
 }
 

@@ -1,5 +1,14 @@
-//! Webhooks: addresses of the web to which the operator has events sent. Each has a place on the bus that
-//! is on record, so the next daemon goes on where this one stopped, and a task that sends what is new.
+//! Webhooks: addresses of the web to which the operator has events sent.
+//!
+//! Owns the webhooks and the key that signs what is sent. Each webhook has a position on the event bus that is
+//! on record, so that the next daemon continues where this one stopped, and a task that sends what is new
+//! (`deliver`) and signs it (`sign`). A receiver that fails is tried again, with growing pauses; events that are
+//! gone before it works again are counted as lost.
+//!
+//! Invariants: only the operator adds one, and no model does; names that resolve to private addresses are not
+//! sent to unless those addresses were opened explicitly; memory and store change in the same order.
+//!
+//! Called by the operations on webhooks and once at a start. Calls the journal and the bus.
 
 mod deliver;
 mod sign;
@@ -8,20 +17,22 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use isle_egress::{AddressRange, Pattern, Poster, Url};
+use isle_core::clock::wall_clock_ms;
+use isle_egress::{AddressRange, Pattern, Resolver, WebhookClient, WebhookUrl};
 use isle_fail::Point;
-use isle_store::{WebhookRow, wall_clock_ms};
+use isle_store::WebhookRow;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use crate::base::Tasks;
 use crate::context::{CallContext, Door};
-use crate::engine::Inner;
-use crate::error::{Code, Error, Result};
-use crate::events::{EventKind, EventSelection, within};
+use crate::engine::EngineConfig;
+use crate::events::{EventKind, EventSelection, Events, within};
 use crate::failpoint;
-use crate::journal::{Actor, namespace_of, store_error};
-use crate::values::{Namespace, SandboxName, WebhookId};
+use crate::journal::{Actor, Journal, namespace_of, store_error};
+use isle_core::values::{Namespace, SandboxName, WebhookId};
+use isle_core::{Code, Error, Result};
 use sign::{Key, Secret};
 
 /// Webhooks of one daemon: each has a task and a place.
@@ -29,9 +40,13 @@ const MOST: usize = 64;
 /// Addresses that one of them opens.
 const MOST_ADDRESSES: usize = 16;
 
-/// All of them.
-#[derive(Debug, Default)]
+/// See the module.
 pub(crate) struct Webhooks {
+    config: Arc<EngineConfig>,
+    tasks: Arc<Tasks>,
+    journal: Arc<Journal>,
+    events: Arc<Events>,
+    resolver: Arc<Resolver>,
     list: Mutex<BTreeMap<WebhookId, Arc<Webhook>>>,
     /// Held while one is added or removed, so that memory and store change in the same order.
     changing: Mutex<()>,
@@ -68,18 +83,18 @@ pub(crate) struct Webhook {
     pub(crate) namespace: Option<Namespace>,
     pub(crate) wanted: Wanted,
     pub(crate) created_at_ms: i64,
-    url: Url,
+    url: WebhookUrl,
     opened: Vec<AddressRange>,
     /// What it is signed with; without it nothing is sent.
     secret: Option<Secret>,
-    progress: Mutex<Progress>,
+    progress: Mutex<DeliveryStatus>,
     /// Fires when nothing more is to be sent.
     ended: CancellationToken,
 }
 
 /// How far its receiver is.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Progress {
+pub(crate) struct DeliveryStatus {
     /// The newest event it has, or did not ask for.
     pub(crate) place: u64,
     /// Events sent since the daemon started.
@@ -94,7 +109,7 @@ pub(crate) struct Progress {
 }
 
 impl Webhook {
-    pub(crate) fn progress(&self) -> Progress {
+    pub(crate) fn progress(&self) -> DeliveryStatus {
         crate::lock(&self.progress).clone()
     }
 
@@ -115,6 +130,26 @@ impl Drop for Webhooks {
 }
 
 impl Webhooks {
+    pub(crate) fn new(
+        config: Arc<EngineConfig>,
+        tasks: Arc<Tasks>,
+        journal: Arc<Journal>,
+        events: Arc<Events>,
+        resolver: Arc<Resolver>,
+    ) -> Self {
+        Self {
+            config,
+            tasks,
+            journal,
+            events,
+            resolver,
+            list: Mutex::default(),
+            changing: Mutex::default(),
+            key: OnceLock::new(),
+            counts: Arc::default(),
+        }
+    }
+
     /// Sends nothing more; what was not sent is sent by the next daemon.
     pub(crate) fn end(&self) {
         for webhook in crate::lock(&self.list).values() {
@@ -137,8 +172,8 @@ fn may_send(context: &CallContext) -> Result<()> {
     Ok(())
 }
 
-fn url_of(text: &str) -> Result<Url> {
-    Url::parse(text).map_err(|error| {
+fn url_of(text: &str) -> Result<WebhookUrl> {
+    WebhookUrl::parse(text).map_err(|error| {
         Error::new(Code::InvalidArgument, format!("{text:?} is no address for a webhook: {error}"))
             .next("write https://HOST/PATH; http:// is for addresses of this machine and of private networks")
     })
@@ -162,9 +197,9 @@ fn ranges_of(texts: &[String]) -> Result<Vec<AddressRange>> {
     texts.iter().map(range).collect()
 }
 
-impl Inner {
+impl Webhooks {
     /// Reads them, at start.
-    pub(crate) fn load_webhooks(self: &Arc<Self>) -> Result<()> {
+    pub(crate) fn load(&self) -> Result<()> {
         let rows = self.journal.store().webhooks().map_err(store_error)?;
         if rows.is_empty() {
             return Ok(());
@@ -176,10 +211,10 @@ impl Inner {
                 None
             }
         };
-        let key = key.map(|key| self.webhooks.key.get_or_init(|| key));
+        let key = key.map(|key| self.key.get_or_init(|| key));
         for row in rows {
             match self.webhook_of(&row, key) {
-                Ok(webhook) => self.start_webhook(webhook),
+                Ok(webhook) => self.start(webhook),
                 Err(error) => tracing::warn!(id = row.id, %error, "the record of a webhook cannot be read"),
             }
         }
@@ -201,7 +236,12 @@ impl Inner {
             url: url_of(&wanted.url)?,
             opened: ranges_of(&wanted.addresses)?,
             created_at_ms: row.created_at_ms,
-            progress: Mutex::new(Progress { place, lost: row.lost, last_error, ..Progress::default() }),
+            progress: Mutex::new(DeliveryStatus {
+                place,
+                lost: row.lost,
+                last_error,
+                ..DeliveryStatus::default()
+            }),
             ended: CancellationToken::new(),
             id,
             wanted,
@@ -209,21 +249,21 @@ impl Inner {
         })
     }
 
-    fn start_webhook(&self, webhook: Webhook) {
+    fn start(&self, webhook: Webhook) {
         let webhook = Arc::new(webhook);
-        crate::lock(&self.webhooks.list).insert(webhook.id.clone(), Arc::clone(&webhook));
+        crate::lock(&self.list).insert(webhook.id.clone(), Arc::clone(&webhook));
         let outlet = deliver::Outlet {
             events: Arc::clone(&self.events),
             store: self.journal.store().clone(),
-            poster: Poster::new(Arc::clone(&self.resolver), Arc::clone(&self.config.network.roots)),
-            counts: Arc::clone(&self.webhooks.counts),
+            poster: WebhookClient::new(Arc::clone(&self.resolver), Arc::clone(&self.config.network.roots)),
+            counts: Arc::clone(&self.counts),
         };
         tokio::spawn(outlet.serve(webhook));
     }
 
     /// Has the events of the caller's namespace, or with `all` everybody's, sent to an address from now on.
     /// The secret its signatures are made with is in nobody's hands but the caller's afterwards.
-    pub(crate) fn add_webhook(
+    pub(crate) fn add(
         &self,
         context: &CallContext,
         wanted: Wanted,
@@ -232,13 +272,13 @@ impl Inner {
         may_send(context)?;
         let namespace = within(context, all)?;
         let (url, _) = (url_of(&wanted.url)?, ranges_of(&wanted.addresses)?);
-        self.refuse_when_stopping()?;
-        let _held = crate::lock(&self.webhooks.changing);
-        if crate::lock(&self.webhooks.list).len() >= MOST {
+        self.tasks.refuse_when_stopping()?;
+        let _held = crate::lock(&self.changing);
+        if crate::lock(&self.list).len() >= MOST {
             return Err(Error::new(Code::LimitReached, format!("there are {MOST} webhooks already"))
                 .next("remove those that nobody needs: `isle webhooks list` shows how each fares"));
         }
-        let key = self.webhook_key()?;
+        let key = self.signing_key()?;
         let id = WebhookId::fresh();
         let secret = key.secret_of(&id);
         let row = WebhookRow {
@@ -263,14 +303,14 @@ impl Inner {
         let entry = Actor::of(context).about_nothing("add_webhook", detail);
         self.journal.store().insert_webhook(&row, &entry).map_err(store_error)?;
         isle_fail::pass(Point::WebhookRecorded);
-        self.start_webhook(webhook);
-        let webhook = self.find_webhook(context, &id)?;
+        self.start(webhook);
+        let webhook = self.find(context, &id)?;
         Ok((webhook, text))
     }
 
     /// The key, made when there is none.
-    fn webhook_key(&self) -> Result<&Key> {
-        if let Some(key) = self.webhooks.key.get() {
+    fn signing_key(&self) -> Result<&Key> {
+        if let Some(key) = self.key.get() {
             return Ok(key);
         }
         let store = self.journal.store();
@@ -284,40 +324,40 @@ impl Inner {
                 bytes
             }
         };
-        Ok(self.webhooks.key.get_or_init(|| Key::new(bytes)))
+        Ok(self.key.get_or_init(|| Key::new(bytes)))
     }
 
     /// Those of the caller's namespace, or with `all` every one, oldest first.
-    pub(crate) fn webhooks_of(&self, context: &CallContext, all: bool) -> Result<Vec<Arc<Webhook>>> {
+    pub(crate) fn of(&self, context: &CallContext, all: bool) -> Result<Vec<Arc<Webhook>>> {
         context.operator_only("where events are sent")?;
         let shown = |webhook: &&Arc<Webhook>| all || webhook.namespace.as_ref() == Some(&context.namespace);
-        Ok(crate::lock(&self.webhooks.list).values().filter(shown).cloned().collect())
+        Ok(crate::lock(&self.list).values().filter(shown).cloned().collect())
     }
 
     /// Sends nothing more there.
-    pub(crate) fn remove_webhook(&self, context: &CallContext, id: &WebhookId) -> Result<Arc<Webhook>> {
+    pub(crate) fn remove(&self, context: &CallContext, id: &WebhookId) -> Result<Arc<Webhook>> {
         may_send(context)?;
-        let _held = crate::lock(&self.webhooks.changing);
-        let webhook = self.find_webhook(context, id)?;
+        let _held = crate::lock(&self.changing);
+        let webhook = self.find(context, id)?;
         let detail = json!({ "webhook": id, "target": webhook.url.target().to_string() });
         let entry = Actor::of(context).about_nothing("remove_webhook", detail);
         self.journal.store().remove_webhook(id.as_str(), &entry).map_err(store_error)?;
         isle_fail::pass(Point::WebhookRemoved);
-        crate::lock(&self.webhooks.list).remove(id);
+        crate::lock(&self.list).remove(id);
         webhook.ended.cancel();
         Ok(webhook)
     }
 
-    fn find_webhook(&self, context: &CallContext, id: &WebhookId) -> Result<Arc<Webhook>> {
+    fn find(&self, context: &CallContext, id: &WebhookId) -> Result<Arc<Webhook>> {
         context.operator_only("where events are sent")?;
-        crate::lock(&self.webhooks.list).get(id).cloned().ok_or_else(|| {
+        crate::lock(&self.list).get(id).cloned().ok_or_else(|| {
             Error::new(Code::WebhookNotFound, format!("there is no webhook {id}"))
                 .next("`list_webhooks` with `all` lists those there are")
         })
     }
 
     /// How many events wait while sending fails, those that were not asked for included.
-    pub(crate) fn behind(&self, progress: &Progress) -> u64 {
+    pub(crate) fn behind(&self, progress: &DeliveryStatus) -> u64 {
         if progress.last_error.is_none() { 0 } else { self.events.newest().saturating_sub(progress.place) }
     }
 }

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use crate::values::WebhookId;
+use isle_core::values::WebhookId;
 
 const PREFIX: &str = "whsec_";
 

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use isle_wire::{
-    Ended, ExecEvent, ExecRequest, Exit, Failure, FailureKind, FileKind, Frame, Mux, OLDEST_GENERATION,
-    OnHangup, PathRequest, Reply, Request, RunEntry, RunList, Side, Stat, StdinMode, Stream, Welcome,
-    WriteHeader, read_frame, write_frame, write_message,
+    CodeSource, ContextList, Ended, ExecEvent, ExecRequest, Exit, Failure, FailureKind, FileKind, Frame,
+    GENERATION, Mux, OnHangup, PathRequest, Reply, Request, RunEntry, RunList, Side, Stat, StdinMode, Stream,
+    Used, Welcome, WriteHeader, read_frame, write_frame, write_message,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 /// One "sandbox".
 pub struct Place {
     directory: tempfile::TempDir,
+    code: tempfile::TempDir,
     runs: Mutex<HashMap<String, Arc<FakeRun>>>,
     dead: CancellationToken,
 }
@@ -48,7 +49,12 @@ impl FakeRun {
 impl Place {
     pub fn new(_volume: Option<String>) -> Arc<Self> {
         let directory = tempfile::tempdir().unwrap();
-        Arc::new(Self { directory, runs: Mutex::default(), dead: CancellationToken::new() })
+        Arc::new(Self {
+            directory,
+            code: tempfile::tempdir().unwrap(),
+            runs: Mutex::default(),
+            dead: CancellationToken::new(),
+        })
     }
 
     pub fn workspace(&self) -> &Path {
@@ -90,9 +96,12 @@ impl Place {
         let request: Request = frame.decode().unwrap();
         let reply = match request {
             Request::Hello(_) => {
-                // An agent of the first generation: the host has to do without what later ones can.
-                let welcome =
-                    Welcome { generation: OLDEST_GENERATION, version: "test".into(), missing: Vec::new() };
+                let welcome = Welcome {
+                    generation: GENERATION,
+                    version: "test".into(),
+                    missing: Vec::new(),
+                    passes_descriptors: false,
+                };
                 write_message(&mut stream, &welcome).await.unwrap();
                 return linger(stream).await;
             }
@@ -140,9 +149,28 @@ impl Place {
                 Err(_) => Reply::Failed(failure(FailureKind::NotFound, "remove")),
             },
             Request::List(_) => Reply::Failed(failure(FailureKind::Other, "list")),
-            Request::Code(_)
-            | Request::Contexts
-            | Request::Context(_)
+            // Without prestarted interpreters: the code is a file.
+            Request::Code(request) => {
+                let mut exec = request.exec;
+                match request.source {
+                    CodeSource::Text(code) => {
+                        let file = self.code.path().join(&exec.run);
+                        std::fs::write(&file, &code[..]).unwrap();
+                        exec.argv.push(file.into_os_string().into_encoded_bytes().into());
+                    }
+                    CodeSource::File(path) => exec.argv.push(path),
+                }
+                exec.argv.extend(request.args);
+                return self.exec(stream, exec).await;
+            }
+            Request::Contexts => {
+                let list = ContextList { contexts: Vec::new() };
+                write_message(&mut stream, &list).await.unwrap();
+                return linger(stream).await;
+            }
+            Request::Usage => Reply::Used(Used::default()),
+            Request::Pause(_) => Reply::Stood(0),
+            Request::Context(_)
             | Request::Steps(_)
             | Request::Input(_)
             | Request::Edit(_)
@@ -153,12 +181,11 @@ impl Place {
             | Request::Unpack(_)
             | Request::Manifest(_)
             | Request::Prune(_)
-            | Request::Pause(_)
-            | Request::Usage
             | Request::Control
-            | Request::Gate
+            | Request::Gate(_)
+            | Request::Carry(_)
             | Request::Dial(_) => {
-                panic!("an agent of the first generation does not know this request")
+                panic!("the agent of the tests does not know this request")
             }
             Request::Shutdown => return self.die(),
         };

@@ -11,16 +11,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use isle_engine::backend::{
-    Backend, Containment, Created, Fact, Found, Guarantee, GuaranteeStatus, Keep, Offer, SandboxSpec, Tier,
-    Usage,
+use isle_api::shapes::RunResult;
+use isle_core::Result;
+use isle_core::backend::{
+    Backend, BackendName, Capabilities, Connections, Containment, Created, DiskLimit, DiskStops, Fact, Found,
+    Guarantee, GuaranteeStatus, GuestNetwork, GuestRoot, GuestUsers, Images, Keep, Offer, Pause, SandboxSpec,
+    Support, Tier, Usage,
 };
-use isle_engine::error::Result;
-use isle_engine::ops::shapes::RunResult;
-use isle_engine::values::{Address, SandboxId};
+use isle_core::values::{Address, SandboxId};
 use isle_engine::{CallContext, Door, Engine, EngineConfig};
 use isle_store::Store;
-use isle_wire::Inbox;
+use isle_wire::DescriptorReceiver;
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 
@@ -91,6 +92,19 @@ pub async fn exec(engine: &Engine, input: Value) -> RunResult {
     serde_json::from_value(call(engine, "exec", input).await.unwrap()).unwrap()
 }
 
+const NAME: BackendName = BackendName::of("plain");
+
+const CAPABILITIES: Capabilities = Capabilities {
+    network: GuestNetwork::OwnStack,
+    root: GuestRoot::Own,
+    users: GuestUsers::RootAndSandbox,
+    connections: Connections::Passed,
+    pause: Pause::Signals,
+    memory_snapshot: Support::Unsupported,
+    images: Images::Any,
+    disk_limit: DiskLimit::None,
+};
+
 struct Plain {
     world: Arc<World>,
 }
@@ -101,7 +115,7 @@ impl Plain {
         place.serve(far);
         Created {
             link: Box::new(near),
-            handed: Inbox::default(),
+            passed: Some(DescriptorReceiver::default()),
             containment: containment(),
             welcome: None,
             anchor: json!({ "plain": true }),
@@ -121,8 +135,8 @@ fn containment() -> Containment {
 }
 
 impl Backend for Plain {
-    fn name(&self) -> &'static str {
-        "plain"
+    fn name(&self) -> BackendName {
+        NAME
     }
 
     fn offers(&self) -> Vec<Offer> {
@@ -136,18 +150,46 @@ impl Backend for Plain {
         let process = Containment { tier: Tier::Process, guarantees: vec![missing] };
         vec![
             Offer {
+                backend: NAME,
                 tier: Tier::Container,
+                capabilities: CAPABILITIES,
                 available: true,
                 available_with_downgrade: true,
                 containment: containment(),
             },
             Offer {
+                backend: NAME,
                 tier: Tier::Process,
+                capabilities: CAPABILITIES,
                 available: false,
                 available_with_downgrade: true,
                 containment: process,
             },
         ]
+    }
+
+    fn capabilities(&self, _: &SandboxSpec) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn kill(&self, id: &SandboxId) -> Result<()> {
+        let place = self.world.places.lock().unwrap().get(id.as_str()).cloned();
+        if let Some(place) = place {
+            place.die();
+        }
+        Ok(())
+    }
+
+    fn confirm(&self, _: &SandboxId) -> Result<()> {
+        Ok(())
+    }
+
+    fn is_confirmed(&self, _: &SandboxId) -> bool {
+        false
+    }
+
+    fn unrecorded(&self, _: &[SandboxId]) -> Vec<(SandboxId, SandboxSpec)> {
+        Vec::new()
     }
 
     fn create<'a>(&'a self, id: &'a SandboxId, spec: &'a SandboxSpec) -> BoxFuture<'a, Result<Created>> {
@@ -191,16 +233,23 @@ impl Backend for Plain {
         Box::pin(async { Ok(Usage { pids: Some(1), ..Usage::default() }) })
     }
 
-    fn oom_kills(&self, _: &SandboxId) -> Option<u64> {
-        Some(self.world.oom_kills.load(Ordering::SeqCst))
+    // Not ready at once, as with a backend that asks a service.
+    fn oom_kills<'a>(&'a self, _: &'a SandboxId) -> BoxFuture<'a, Option<u64>> {
+        Box::pin(async {
+            tokio::task::yield_now().await;
+            Some(self.world.oom_kills.load(Ordering::SeqCst))
+        })
     }
 
-    fn refused_forks(&self, _: &SandboxId) -> Option<u64> {
-        Some(0)
+    fn refused_forks<'a>(&'a self, _: &'a SandboxId) -> BoxFuture<'a, Option<u64>> {
+        Box::pin(async {
+            tokio::task::yield_now().await;
+            Some(0)
+        })
     }
 
-    fn stopped_for_disk(&self, _: &SandboxId) -> bool {
-        false
+    fn disk_stops<'a>(&'a self, _: &'a SandboxId) -> BoxFuture<'a, DiskStops> {
+        Box::pin(async { DiskStops::default() })
     }
 
     fn sweep<'a>(&'a self, known: &'a [SandboxId]) -> BoxFuture<'a, Result<Vec<String>>> {

@@ -1,6 +1,6 @@
 //! The host's file operations: they mean the sandbox's own directories and cannot be led out of them.
 
-use isle_engine::backend::Keep;
+use isle_core::backend::Keep;
 use isle_wire::{
     FailureKind, FileKind, ListRequest, PathRequest, ReadRequest, RemoveRequest, Reply, Request, Stat,
 };

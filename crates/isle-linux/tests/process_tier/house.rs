@@ -1,15 +1,16 @@
 //! A backend with directories of its own, and the wire to the agents of its sandboxes.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use isle_engine::backend::{Backend, Containment, Created, Keep, Lifetime, Limits, SandboxSpec, Tier};
-use isle_engine::values::{ByteSize, SandboxId};
-use isle_linux::{NativeBackend, NativeConfig};
+use isle_core::backend::{Backend, Containment, Created, Keep, Lifetime, Limits, SandboxSpec, Tier};
+use isle_core::values::{ByteSize, SandboxId};
+use isle_e2e::skips::{Extent, Missing, record};
+use isle_linux::{Identity, NativeBackend, NativeConfig};
 use isle_wire::{
     Ended, ExecEvent, ExecRequest, Frame, GuestUser, Mux, OnHangup, PathRequest, Reply, Request, RunLimits,
     Side, SignalRequest, StdinMode, Stream, TerminalSize, WriteHeader, WriteRequest, read_frame, write_frame,
@@ -36,7 +37,8 @@ impl House {
         let backend = Self::open(&directory).await;
         let offer = backend.offers().into_iter().find(|offer| offer.tier == Tier::Process).unwrap();
         if !offer.available_with_downgrade {
-            println!("skipped: this host does not offer tier process: {offer:?}");
+            let missing = Missing::on_host(format!("this host does not offer tier process: {offer:?}"));
+            record(&missing, Extent::Whole);
             backend.shutdown(PATIENCE).await;
             fs::remove_dir_all(&directory).unwrap();
             // All of this program is about that tier, so nothing that could run is cut short.
@@ -46,9 +48,17 @@ impl House {
     }
 
     async fn open(directory: &Path) -> Arc<NativeBackend> {
+        let id = format!("{:032x}", fs::metadata(directory).unwrap().ino());
+        isle_e2e::run::note(&format!("isle-{id}"));
         let config = NativeConfig {
             state_dir: directory.join("state"),
             runtime_dir: directory.join("run"),
+            identity: Identity {
+                id,
+                inode: fs::metadata(directory).unwrap().ino(),
+                previous: None,
+                earlier_runtime_dir: None,
+            },
             pool_size: 0,
         };
         NativeBackend::new(config).await.unwrap()
@@ -92,6 +102,7 @@ impl House {
 
 pub fn spec(lifetime: Lifetime) -> SandboxSpec {
     SandboxSpec {
+        backend: None,
         tier: Tier::Process,
         image: "host".into(),
         limits: Limits { disk: ByteSize::mib(16), pids: 64, ..Limits::default() },

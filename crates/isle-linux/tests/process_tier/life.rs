@@ -1,7 +1,10 @@
 //! How runs and sandboxes of this tier live and end: nothing outlives its run, its agent or its
 //! sandbox, and what is meant to stay stays.
 
-use isle_engine::backend::{Backend, Found, Keep, Lifetime};
+use futures::FutureExt;
+use isle_core::Code;
+use isle_core::backend::{Backend, DiskStops, Found, Keep, Lifetime, SandboxSpec};
+use isle_core::values::SandboxId;
 use isle_wire::{ExecEvent, ExecRequest, Exit, FailureKind, GuestUser, OnHangup, Reply};
 
 use crate::house::{Guest, House, PATIENCE, Process, lives, parent, spec};
@@ -274,5 +277,28 @@ async fn a_program_that_does_not_exist_is_named_as_the_caller_named_it() {
         other => panic!("{other:?}"),
     }
     guest.destroy(&house, Keep::Nothing).await;
+    house.leave().await;
+}
+
+#[tokio::test]
+async fn counters_of_limits_are_read_without_waiting() {
+    let house = House::new().await;
+    let guest = house.one_shot().await;
+    // Read before and after every command: neither a thread nor a task may be needed for it.
+    let kills = house.backend.oom_kills(&guest.id).now_or_never().expect("ready at once");
+    let forks = house.backend.refused_forks(&guest.id).now_or_never().expect("ready at once");
+    assert!(kills.is_none_or(|count| count == 0) && forks.is_none_or(|count| count == 0));
+    assert_eq!(house.backend.disk_stops(&guest.id).now_or_never(), Some(DiskStops::default()));
+    guest.destroy(&house, Keep::Nothing).await;
+    house.leave().await;
+}
+
+#[tokio::test]
+async fn an_image_the_backend_does_not_have_is_rejected() {
+    let house = House::new().await;
+    let unknown = SandboxSpec { image: "debian".into(), ..spec(Lifetime::OneShot) };
+    let error = house.backend.create(&SandboxId::fresh(), &unknown).await.unwrap_err();
+    assert_eq!((error.code, error.message.as_str()), (Code::InvalidArgument, "unknown image \"debian\""));
+    assert_eq!(house.backend.capabilities(&unknown), house.backend.offers()[1].capabilities);
     house.leave().await;
 }

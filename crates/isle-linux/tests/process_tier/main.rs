@@ -18,9 +18,7 @@ const ORDINARY: u32 = 64_321;
 
 #[test]
 fn all_of_this_holds_for_an_ordinary_user_too() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
+    isle_e2e::require!(isle_e2e::needs_root("run the tests of this program as another user"));
     // What is built may be in a directory that only root can read.
     let directory = std::env::temp_dir().join(format!("isle-process-tier-user-{}", std::process::id()));
     std::fs::create_dir(&directory).unwrap();

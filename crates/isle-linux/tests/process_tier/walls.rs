@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use isle_engine::backend::{Backend, GuaranteeStatus, Keep, Tier};
+use isle_core::backend::{Backend, GuaranteeStatus, Keep, Tier};
 use isle_wire::{Exit, Violation};
 
 use crate::house::{Guest, House, Process};
@@ -45,7 +45,7 @@ impl Drop for Victim {
 
 /// Whether the kernel keeps signals inside a Landlock domain.
 fn confines_signals() -> bool {
-    isle_linux::setup::landlock::version() >= 6
+    isle_setup::landlock::version() >= 6
 }
 
 async fn refused(guest: &Guest, body: &str, with: &str) {

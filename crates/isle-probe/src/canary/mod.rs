@@ -1,6 +1,6 @@
-//! The canary: a process of the host, outside of the sandbox, that holds one of everything an attack
-//! could reach for. It says where each thing is as `--name=value` arguments for the attacks, and goes,
-//! with all it made, when its standard input ends.
+//! The canary: a process on the host, outside of the sandbox, with one of everything an attack could target.
+//! It prints where each target is as `--name=value` arguments for the attacks, and exits, removing
+//! everything, when its standard input ends.
 
 mod objects;
 mod serve;
@@ -28,8 +28,7 @@ pub struct Canary {
 }
 
 impl Canary {
-    /// Starts the program as a canary that keeps its files in `directory`, which the caller made and
-    /// removes.
+    /// Starts the program as a canary with its files in `directory`, which the caller creates and removes.
     pub fn spawn(program: &Path, directory: &Path) -> io::Result<Self> {
         let token = token()?;
         let secret = secret_of(&token);
@@ -51,22 +50,22 @@ impl Canary {
             arguments.push(line);
         }
         let status = child.wait()?;
-        Err(io::Error::other(format!("the canary ended with {status}")))
+        Err(io::Error::other(format!("the canary exited with {status}")))
     }
 
-    /// What the attacks need to know.
+    /// The arguments of the attacks.
     #[must_use]
     pub fn arguments(&self) -> &[String] {
         &self.arguments
     }
 
-    /// Name and value of the variable that must not be seen inside.
+    /// Name and value of the variable that must not be visible inside.
     #[must_use]
     pub fn variable(&self) -> (&'static str, String) {
         (VARIABLE, secret_of(&self.token))
     }
 
-    /// A text nobody else has, for processes that must be found again.
+    /// A unique text, to find processes again.
     #[must_use]
     pub fn mark(&self) -> String {
         format!("isle-leftover-{}", self.token)
@@ -75,7 +74,7 @@ impl Canary {
 
 impl Drop for Canary {
     fn drop(&mut self) {
-        // The end of its input is the end of the canary.
+        // The canary exits at the end of its input.
         drop(self.child.stdin.take());
         self.child.wait().ok();
     }

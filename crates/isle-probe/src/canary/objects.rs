@@ -1,4 +1,4 @@
-//! What the canary makes: files, sockets, shared memory, a terminal. Each kind adds its arguments.
+//! What the canary creates: files, sockets, shared memory, a terminal. Each kind adds its arguments.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use super::LEAKED;
 use crate::kernel::{c_text, descriptor};
 
-/// The arguments being put together.
+/// The arguments collected so far.
 pub(super) type Arguments = Vec<(String, String)>;
 
 fn add(arguments: &mut Arguments, name: &str, value: impl ToString) {
     arguments.push((name.to_owned(), value.to_string()));
 }
 
-/// Readable and, where it says so, writable for everybody, so that only a sandbox can say no.
+/// World-readable and, where named so, world-writable, so that only a sandbox denies access.
 pub(super) fn files(directory: &Path, secret: &str, arguments: &mut Arguments) -> io::Result<()> {
     let write = |path: &Path, mode: u32| {
         fs::write(path, secret)?;
@@ -25,7 +25,7 @@ pub(super) fn files(directory: &Path, secret: &str, arguments: &mut Arguments) -
     let file = directory.join("canary.txt");
     write(&file, 0o644)?;
     let meta = fs::metadata(&file)?;
-    // Held open where descriptors are stolen from.
+    // Kept open for attacks that steal descriptors.
     let held = fs::File::open(&file)?;
     library_call!(dup2(held.as_raw_fd(), LEAKED))?;
     let drop = directory.join("drop");
@@ -58,7 +58,7 @@ pub(super) fn files(directory: &Path, secret: &str, arguments: &mut Arguments) -
     Ok(())
 }
 
-/// Who the canary is, and where: what a sandbox must not share.
+/// The identity and namespaces of the canary, which a sandbox must not share.
 pub(super) fn identity(secret: &'static str, arguments: &mut Arguments) -> io::Result<()> {
     add(arguments, "pid", std::process::id());
     add(arguments, "address", secret.as_ptr().addr());
@@ -90,7 +90,7 @@ impl Shared {
             let id = number(id);
             // SAFETY: the kernel chooses the address; the segment is one page, the secret is shorter.
             let address = unsafe { libc::shmat(id, std::ptr::null(), 0) };
-            // Gone with its last user, which is the canary, however that ends.
+            // Removed with its last user, the canary, however it exits.
             library_call!(shmctl(id, libc::IPC_RMID, std::ptr::null_mut()))?;
             if address.addr() != usize::MAX {
                 // SAFETY: see above.
@@ -143,7 +143,7 @@ impl Drop for Shared {
     }
 }
 
-/// A terminal anybody may open; lives as long as its master.
+/// A world-accessible terminal; exists as long as its master.
 pub(super) fn terminal(arguments: &mut Arguments) -> Option<OwnedFd> {
     let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
     let master = descriptor(library_call!(posix_openpt(flags))).ok()?;

@@ -1,5 +1,5 @@
-//! Being the canary: make everything, say where it is, then answer whoever gets through with the
-//! secret until standard input ends.
+//! The canary process: creates everything, prints where it is, then answers connections with the secret until
+//! standard input ends.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, UdpSocket};
@@ -17,7 +17,7 @@ pub(crate) fn serve(directory: &Path, secret: &str) -> ExitCode {
     match be_canary(directory, secret.to_owned().leak()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("isle-probe: the canary cannot be set up: {error}");
+            eprintln!("isle-probe: could not set up the canary: {error}");
             ExitCode::FAILURE
         }
     }
@@ -41,7 +41,7 @@ fn be_canary(directory: &Path, secret: &'static str) -> io::Result<()> {
     doors.answer(secret)
 }
 
-/// Everything somebody could connect to.
+/// All servers.
 struct Doors {
     tcp: Vec<TcpListener>,
     unix: Vec<UnixListener>,
@@ -103,7 +103,7 @@ impl Doors {
         [0, self.udp.as_raw_fd()].into_iter().chain(tcp).chain(unix).chain(datagrams)
     }
 
-    /// A visitor who is gone already misses the secret, which is no concern of ours.
+    /// Errors of clients that disconnect early are ignored.
     fn greet(&self, ready: RawFd, secret: &str) {
         let word = secret.as_bytes();
         if let Some(Ok((mut peer, _))) =

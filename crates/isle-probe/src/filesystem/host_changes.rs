@@ -135,7 +135,7 @@ fn utime_host(target: &Target) -> Tried {
     Ok(Outcome::of("utimensat", &changed))
 }
 
-/// To now, which whoever may write to a file may do.
+/// To now, which needs only write access.
 fn device_times(_: &Target) -> Tried {
     Ok(Outcome::any([c"/dev/null", c"/dev/zero", c"/dev/tty"].map(|path| {
         let changed = library_call!(utimensat(libc::AT_FDCWD, path.as_ptr(), std::ptr::null(), 0));
@@ -150,7 +150,7 @@ fn xattr_host(target: &Target) -> Tried {
         library_call!(removexattr(path.as_ptr(), name.as_ptr()))
     });
     Ok(match changed {
-        // The file system has none; who may not is told so first.
+        // The file system has none; a missing permission is reported first.
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
             Outcome::escaped("setxattr: EOPNOTSUPP, so it was allowed")
         }

@@ -1,5 +1,5 @@
-//! Mounts: every call is made with something that cannot work, so that whoever has the right changes
-//! nothing, and a refusal still comes first.
+//! Mounts: every call has arguments that cannot work, so that a process with the permission changes nothing,
+//! and a denial still comes first.
 
 use std::os::fd::AsRawFd;
 use std::path::Path;

@@ -286,7 +286,7 @@ fn trusted_xattr(_: &Target) -> Tried {
             library_call!(setxattr(path.as_ptr(), name.as_ptr(), c"y".as_ptr().cast(), 1, 0))
         });
         match set {
-            // Who may set capabilities is told that this is none; who may not, that he may not.
+            // With the permission to set capabilities the error is EINVAL, without it EPERM.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) && name == c"security.capability" => {
                 Outcome::contained("security.capability: EINVAL")
             }

@@ -1,220 +1,195 @@
-//! Runs as server-sent events. Every event has an id; a client that lost its connection goes on
-//! after the last one it saw.
+//! Events of the daemon, as server-sent events or over a WebSocket. A client that lost its connection, or whose
+//! daemon was restarted, continues after the last event it received; dropped events are reported as `lost`.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{Request, State};
+use axum::response::IntoResponse;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
-use futures::{FutureExt, StreamExt};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use futures::{SinkExt, StreamExt};
+use http::Response;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, UPGRADE};
 use http::request::Parts;
-use http::{Response, StatusCode};
-use isle_engine::engine::{FollowFrom, RunEvent, RunEventKind};
-use isle_engine::values::{RunId, RunOrJob};
-use isle_engine::{CallContext, Code, Error, Result};
-use isle_mcp::Outlive;
+use isle_api::ops::events::EventShape;
+use isle_core::{Code, Error, Result};
+use isle_engine::events::{EventSelection, FollowedEvent};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::app::Shared;
 use crate::query;
 use crate::reply::{self, Reply};
-use crate::routes::operations::{self, path_texts, peer};
+use crate::routes::operations::peer;
+use crate::routes::run_events::parse_position;
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
-const RUN_HEADER: &str = "isle-run-id";
 
-/// `GET /v1/runs/{run_id}/events`
-pub(crate) async fn follow(State(shared): State<Arc<Shared>>, request: Request) -> Reply {
-    let (mut parts, _) = request.into_parts();
-    match followed(&shared, &mut parts).await {
-        Ok(reply) => reply,
-        Err(error) => reply::error(&error),
+/// Send timeout of a WebSocket message.
+const SEND_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum size of messages from clients, which are ignored.
+const MAX_MESSAGE: usize = 4 * 1024;
+
+/// `GET /v1/events`
+pub(crate) async fn follow(
+    State(shared): State<Arc<Shared>>,
+    socket: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    request: Request,
+) -> Reply {
+    let (parts, _) = request.into_parts();
+    let events = match selected(&shared, &parts) {
+        Ok(events) => events,
+        Err(error) => return reply::error(&error),
+    };
+    match socket {
+        Ok(socket) => {
+            let running = shared.tasks.token();
+            let closing = shared.closing.clone();
+            socket.max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE).on_upgrade(
+                move |socket| async move {
+                    stream_to_socket(socket, events, closing, HEARTBEAT).await;
+                    drop(running);
+                },
+            )
+        }
+        Err(rejection) if parts.headers.contains_key(UPGRADE) => rejection.into_response(),
+        Err(_) => streamed(&shared, events),
     }
 }
 
-async fn followed(shared: &Shared, parts: &mut Parts) -> Result<Reply> {
-    let mut texts = path_texts(parts).await?;
-    let run: RunOrJob = texts.pop().map(|(_, value)| value).unwrap_or_default().parse()?;
-    let mut after =
-        parts.headers.get("last-event-id").map(|id| parse_position(id.to_str().unwrap_or_default()));
-    let mut tail = None;
+/// The events a request selects.
+fn selected(shared: &Shared, parts: &Parts) -> Result<BoxStream<'static, FollowedEvent>> {
+    // After a reconnect, the header takes precedence over the query of the first request.
+    let last_seen = parts.headers.get("last-event-id");
+    let mut after = last_seen.map(|id| parse_position(id.to_str().unwrap_or_default())).transpose()?;
+    let context = peer(parts)?.context(&parts.headers);
+    let mut all = false;
+    let mut selection = EventSelection::default();
     for (name, value) in query::pairs(parts.uri.query().unwrap_or_default())? {
-        match name.as_ref() {
-            "after" => drop(after.get_or_insert_with(|| parse_position(&value))),
-            "tail" => tail = Some(parse_lines(&value)?),
+        match name.as_str() {
+            "after" => after = Some(after.map_or_else(|| parse_position(&value), Ok)?),
+            "kind" => {
+                for kind in value.split(',').filter(|kind| !kind.is_empty()) {
+                    selection.kinds.push(kind.parse()?);
+                }
+            }
+            "sandbox" => selection.sandbox = Some(value.parse()?),
+            "run_id" => selection.run = Some(value.parse()?),
+            "all" => {
+                all = value.parse().map_err(|_| {
+                    Error::new(Code::InvalidArgument, format!("invalid `all`: {value:?}"))
+                        .next("use true or false")
+                })?;
+            }
             _ => {
-                return Err(Error::new(Code::InvalidArgument, format!("there is no argument {name:?} here"))
-                    .next(
-                        "use `after` with the id of the last event you saw, or `tail` with a number of lines",
-                    ));
+                return Err(Error::new(Code::InvalidArgument, format!("unknown argument: {name:?}"))
+                    .next("use `kind`, `sandbox`, `run_id`, `all` and `after`"));
             }
         }
     }
-    // Who comes back after a broken connection asks with both and has seen the tail already.
-    let from = match (after.transpose()?, tail) {
-        (Some(0) | None, Some(lines)) => FollowFrom::Tail(lines),
-        (after, _) => FollowFrom::After(after.unwrap_or(0)),
-    };
-    let context = peer(parts)?.context(&parts.headers);
-    stream_of(shared, &context, &shared.engine.find_run(&context, &run)?, from)
+    shared.engine.follow_events(&context, all, after, selection)
 }
 
-fn parse_lines(text: &str) -> Result<usize> {
-    text.parse().map_err(|_| {
-        Error::new(Code::InvalidArgument, format!("{text:?} is not a number of lines"))
-            .next("give `tail` a whole number; 0 shows only what comes from now on")
-    })
-}
-
-pub(super) fn parse_position(text: &str) -> Result<u64> {
-    text.parse().map_err(|_| {
-        Error::new(Code::InvalidArgument, format!("{text:?} is not the id of an event"))
-            .next("give the id of the last event you saw, or 0")
-    })
-}
-
-/// `POST /v1/sandboxes/{sandbox}/exec/stream`: like `exec`, answered with its events.
-pub(crate) async fn exec_stream(State(shared): State<Arc<Shared>>, request: Request) -> Reply {
-    let (mut parts, body) = request.into_parts();
-    let schema = match shared.engine.registry().get("exec") {
-        Ok(entry) => entry.input_schema().as_value(),
-        Err(error) => return reply::error(&error),
-    };
-    let input = match operations::input(schema, &mut parts, body).await {
-        Ok(input) => input,
-        Err(refusal) => return refusal.into_reply(),
-    };
-    match started(&shared, &parts, input).await {
-        Ok(reply) => reply,
-        Err(error) => reply::error(&error),
-    }
-}
-
-async fn started(shared: &Shared, parts: &Parts, mut input: Value) -> Result<Reply> {
-    if input.get("wait").is_some_and(|wait| !wait.is_null()) {
-        return Err(
-            Error::new(Code::InvalidArgument, "`wait` has no meaning in a stream").next("leave it out")
-        );
-    }
-    input["wait"] = json!("0s");
-    let context = peer(parts)?.context(&parts.headers);
-    let engine = shared.engine.clone();
-    let caller = context.clone();
-    let run = Outlive::new(async move { engine.call(caller, "exec", input).await }).await?;
-    let run: RunId = run["run_id"].as_str().unwrap_or_default().parse()?;
-    stream_of(shared, &context, &run, FollowFrom::After(0))
-}
-
-fn stream_of(shared: &Shared, context: &CallContext, run: &RunId, from: FollowFrom) -> Result<Reply> {
-    let mut events = shared.engine.follow(context, run, from)?;
-    // A browser asks again after every end unless it is told that there is nothing more.
-    let events = match events.next().now_or_never() {
-        Some(None) => {
-            let mut reply = Response::new(Body::empty());
-            *reply.status_mut() = StatusCode::NO_CONTENT;
-            return Ok(reply);
-        }
-        Some(Some(first)) => stream::iter([first]).chain(events).boxed(),
-        None => events,
-    };
-    let mut reply =
-        Response::new(Body::from_stream(encoded(run.clone(), events, shared.closing.clone(), HEARTBEAT)));
+fn streamed(shared: &Shared, events: BoxStream<'static, FollowedEvent>) -> Reply {
+    let mut reply = Response::new(Body::from_stream(encoded(events, shared.closing.clone(), HEARTBEAT)));
     let headers = reply.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if let Ok(id) = HeaderValue::from_str(run.as_str()) {
-        headers.insert(RUN_HEADER, id);
-    }
-    Ok(reply)
+    reply
 }
 
-/// Events as text, with a comment now and then so that a broken connection is noticed.
+/// The same over a WebSocket: one text message per event, with pings. A slow reader receives the number of dropped
+/// events; a client that does not read is disconnected.
+async fn stream_to_socket(
+    socket: WebSocket,
+    mut events: BoxStream<'static, FollowedEvent>,
+    closing: CancellationToken,
+    heartbeat: Duration,
+) {
+    let (mut sink, mut incoming) = socket.split();
+    loop {
+        let message = tokio::select! {
+            biased;
+            () = closing.cancelled() => break,
+            message = incoming.next() => match message {
+                Some(Ok(Message::Close(_)) | Err(_)) | None => break,
+                Some(Ok(_)) => continue,
+            },
+            event = events.next() => match event {
+                Some(event) => {
+                    let (id, name, data) = parts_of(&event);
+                    Message::text(json!({ "id": id, "event": name, "data": data }).to_string())
+                }
+                None => break,
+            },
+            () = tokio::time::sleep(heartbeat) => Message::Ping(Bytes::new()),
+        };
+        if !matches!(tokio::time::timeout(SEND_TIMEOUT, sink.send(message)).await, Ok(Ok(()))) {
+            return;
+        }
+    }
+    // The client may have disconnected, or not read; do not wait for it.
+    drop(tokio::time::timeout(Duration::from_secs(1), sink.send(Message::Close(None))).await);
+}
+
+/// Events as text, with periodic comments to detect a broken connection. The first one is sent immediately, so
+/// that the client knows that the stream is open.
 fn encoded(
-    run: RunId,
-    events: BoxStream<'static, RunEvent>,
-    shutdown: CancellationToken,
+    events: BoxStream<'static, FollowedEvent>,
+    closing: CancellationToken,
     heartbeat: Duration,
 ) -> impl futures::Stream<Item = Result<Bytes, Infallible>> {
-    stream::unfold(Some((run, events, shutdown)), move |state| async move {
-        let (run, mut events, shutdown) = state?;
+    let beat = || Ok(Bytes::from_static(b": beat\n\n"));
+    let rest = stream::unfold((events, closing), move |(mut events, closing)| async move {
         tokio::select! {
             biased;
-            event = events.next() => {
-                let event = event?;
-                let text = Bytes::from(encode(&run, &event));
-                let is_last = matches!(event.kind, RunEventKind::Ended(_));
-                Some((Ok(text), (!is_last).then_some((run, events, shutdown))))
-            }
-            () = shutdown.cancelled() => None,
-            () = tokio::time::sleep(heartbeat) => {
-                Some((Ok(Bytes::from_static(b": beat\n\n")), Some((run, events, shutdown))))
-            }
+            () = closing.cancelled() => None,
+            event = events.next() => Some((Ok(Bytes::from(encode(&event?))), (events, closing))),
+            () = tokio::time::sleep(heartbeat) => Some((beat(), (events, closing))),
         }
-    })
+    });
+    stream::iter([beat()]).chain(rest)
 }
 
-fn encode(run: &RunId, event: &RunEvent) -> String {
-    let (name, data) = match &event.kind {
-        RunEventKind::Started => ("started", json!({ "run_id": run })),
-        RunEventKind::Stdout(text) => ("stdout", json!({ "data": text })),
-        RunEventKind::Stderr(text) => ("stderr", json!({ "data": text })),
-        RunEventKind::Lost(bytes) => ("lost", json!({ "bytes": bytes })),
-        RunEventKind::Ended(result) => ("ended", json!(result)),
-    };
-    // JSON text has no line breaks of its own, so one data line is enough.
-    format!("id: {}\nevent: {name}\ndata: {data}\n\n", event.id)
+/// Id, name and data of an event.
+fn parts_of(event: &FollowedEvent) -> (u64, &'static str, Value) {
+    match event {
+        FollowedEvent::Lost { events, id } => (*id, "lost", json!({ "events": events })),
+        FollowedEvent::Event(told) => (told.id, told.event.kind.as_str(), json!(EventShape::from(&**told))),
+    }
+}
+
+fn encode(event: &FollowedEvent) -> String {
+    let (id, name, data) = parts_of(event);
+    // JSON text contains no line breaks, so one data line is enough.
+    format!("id: {id}\nevent: {name}\ndata: {data}\n\n")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_event_is_one_block_whatever_the_output_contains() {
-        let run = RunId::fresh();
-        let event = RunEvent { id: 7, kind: RunEventKind::Stdout("a\n\nid: 9\r\n".into()) };
-        assert_eq!(encode(&run, &event), "id: 7\nevent: stdout\ndata: {\"data\":\"a\\n\\nid: 9\\r\\n\"}\n\n");
-    }
-
     #[tokio::test]
-    async fn a_silent_run_beats_and_its_end_is_the_last_event() {
+    async fn a_quiet_stream_beats_from_the_beginning_and_ends_with_the_server() {
         assert_eq!(HEARTBEAT.as_secs(), 15);
-        let result = serde_json::from_value(json!({
-            "run_id": RunId::fresh(), "sandbox": "box", "state": "completed", "exit_code": 0, "stdout": "",
-            "stderr": "", "duration_ms": 1, "stdout_truncated": false, "stderr_truncated": false,
-            "stdout_bytes": 0, "stderr_bytes": 0,
-        }));
-        let ended = RunEventKind::Ended(Box::new(result.unwrap()));
-        let told = [RunEvent { id: 1, kind: RunEventKind::Started }, RunEvent { id: 2, kind: ended }];
-        let after = RunEvent { id: 3, kind: RunEventKind::Lost(1) };
-        let quiet =
-            stream::once(tokio::time::sleep(Duration::from_millis(50))).filter_map(|()| async { None });
-        let events = quiet.chain(stream::iter(told)).chain(stream::iter([after])).boxed();
-        let beat = Duration::from_millis(1);
-        let texts: Vec<_> = encoded(RunId::fresh(), events, CancellationToken::new(), beat).collect().await;
-        let texts: Vec<String> =
-            texts.into_iter().map(|text| String::from_utf8(text.unwrap().to_vec()).unwrap()).collect();
-        assert_eq!(texts[0], ": beat\n\n");
-        let names: Vec<&str> = texts
-            .iter()
-            .filter_map(|text| text.lines().find_map(|line| line.strip_prefix("event: ")))
-            .collect();
-        assert_eq!(names, ["started", "ended"]);
+        let closing = CancellationToken::new();
+        let quiet = stream::pending().boxed();
+        let mut texts = encoded(quiet, closing.clone(), Duration::from_millis(1)).boxed();
+        for _ in 0..3 {
+            assert_eq!(&texts.next().await.unwrap().unwrap()[..], b": beat\n\n");
+        }
+        closing.cancel();
+        assert!(texts.next().await.is_none());
     }
 
-    #[tokio::test]
-    async fn a_stream_ends_with_its_last_event_or_with_the_server() {
-        let lost = || RunEvent { id: 1, kind: RunEventKind::Lost(3) };
-        let shutdown = CancellationToken::new();
-        let open = stream::iter([lost()]).chain(stream::pending()).boxed();
-        let mut texts = encoded(RunId::fresh(), open, shutdown.clone(), HEARTBEAT).boxed();
-        assert_eq!(&texts.next().await.unwrap().unwrap()[..], b"id: 1\nevent: lost\ndata: {\"bytes\":3}\n\n");
-        shutdown.cancel();
-        assert!(texts.next().await.is_none());
+    #[test]
+    fn a_gap_is_an_event_with_a_place_of_its_own() {
+        let lost = FollowedEvent::Lost { events: 7, id: 12 };
+        assert_eq!(encode(&lost), "id: 12\nevent: lost\ndata: {\"events\":7}\n\n");
     }
 }

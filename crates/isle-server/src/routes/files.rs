@@ -8,17 +8,18 @@ use futures::StreamExt;
 use http::Response;
 use http::header::{CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
-use isle_engine::values::{GuestPath, SandboxName};
-use isle_engine::{Code, Error, Result};
+use isle_core::values::{GuestPath, SandboxName};
+use isle_core::{Code, Error, Result};
+use isle_trees::git::GitDirs;
 use isle_wire::GuestUser;
 use serde_json::json;
 
 use crate::app::Shared;
 use crate::query;
 use crate::reply::{self, Reply};
-use crate::routes::operations::{path_texts, peer};
+use crate::routes::operations::{declared_as, path_texts, peer};
 
-/// Permission bits, in octal, of a file that is read.
+/// Permission bits, in octal, of a downloaded file.
 const MODE_HEADER: &str = "isle-mode";
 const DEFAULT_MODE: u32 = 0o644;
 
@@ -32,23 +33,26 @@ pub(crate) async fn read(State(shared): State<Arc<Shared>>, request: Request) ->
 
 async fn open(shared: &Shared, parts: &mut Parts) -> Result<Reply> {
     let file = FileArguments::of(parts).await?;
-    if file.mode.is_some() {
-        return Err(Error::new(Code::InvalidArgument, "`mode` has no meaning when a file is read")
-            .next("leave it out"));
+    if file.mode.is_some() || file.git_dirs.is_some() {
+        return Err(Error::new(
+            Code::InvalidArgument,
+            "`mode` and `git_dirs` are not supported for reading a file",
+        )
+        .next("omit them"));
     }
     let context = peer(parts)?.context(&parts.headers);
     let (stat, bytes) = shared.engine.read_stream(context, file.sandbox, file.path, file.user).await?;
     let mut reply = Response::new(Body::from_stream(bytes));
     let headers = reply.headers_mut();
-    // Files the kernel makes up as they are read have no size; they are sent in chunks.
+    // Files of procfs and sysfs have size 0; they are sent in chunks.
     if stat.size > 0 {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(stat.size));
     }
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    // A browser must neither guess a type nor show what a sandbox wrote.
+    // A browser must neither guess a type nor render untrusted content.
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
-    if let Ok(mode) = HeaderValue::from_str(&format!("{:o}", stat.mode & 0o7777)) {
+    if let Ok(mode) = HeaderValue::from_str(&format!("{:o}", stat.mode & 0o777)) {
         headers.insert(MODE_HEADER, mode);
     }
     Ok(reply)
@@ -56,15 +60,22 @@ async fn open(shared: &Shared, parts: &mut Parts) -> Result<Reply> {
 
 pub(crate) async fn write(State(shared): State<Arc<Shared>>, request: Request) -> Reply {
     let (mut parts, body) = request.into_parts();
+    if let Err(rejection) = declared_as(&parts.headers, &["application/octet-stream"]) {
+        return rejection.into_reply();
+    }
     reply::outcome(store(&shared, &mut parts, body).await)
 }
 
 async fn store(shared: &Shared, parts: &mut Parts, body: Body) -> Result<serde_json::Value> {
     let file = FileArguments::of(parts).await?;
+    if file.git_dirs.is_some() {
+        return Err(Error::new(Code::InvalidArgument, "`git_dirs` is not supported for writing a file")
+            .next("omit it"));
+    }
     let context = peer(parts)?.context(&parts.headers);
     let bytes = body.into_data_stream().map(|piece| {
         piece.map_err(|error| {
-            Error::new(Code::Cancelled, format!("the body ended early, nothing was written: {error}"))
+            Error::new(Code::Cancelled, format!("incomplete request body, nothing was written: {error}"))
                 .next("send the whole file again")
         })
     });
@@ -80,11 +91,12 @@ pub(crate) struct FileArguments {
     pub(crate) path: GuestPath,
     pub(crate) user: GuestUser,
     pub(crate) mode: Option<u32>,
+    pub(crate) git_dirs: Option<GitDirs>,
 }
 
 impl FileArguments {
     pub(crate) async fn of(parts: &mut Parts) -> Result<Self> {
-        let (mut sandbox, mut path, mut user, mut mode) = (None, None, None, None);
+        let (mut sandbox, mut path, mut user, mut mode, mut git_dirs) = (None, None, None, None, None);
         let mut texts = path_texts(parts).await?;
         texts.extend(query::pairs(parts.uri.query().unwrap_or_default())?);
         for (name, value) in texts {
@@ -93,27 +105,27 @@ impl FileArguments {
                 "path" => &mut path,
                 "user" => &mut user,
                 "mode" => &mut mode,
+                "git_dirs" => &mut git_dirs,
                 _ => {
-                    return Err(Error::new(
-                        Code::InvalidArgument,
-                        format!("there is no argument {name:?} here"),
-                    )
-                    .next("use `path`, `user` and `mode`"));
+                    return Err(Error::new(Code::InvalidArgument, format!("unknown argument: {name:?}"))
+                        .next("use `path`, `user` and `mode`"));
                 }
             };
             if slot.replace(value).is_some() {
-                return Err(Error::new(Code::InvalidArgument, format!("`{name}` is given twice"))
-                    .next(format!("give `{name}` once")));
+                return Err(Error::new(Code::InvalidArgument, format!("duplicate argument `{name}`"))
+                    .next(format!("pass `{name}` once")));
             }
         }
         let path = path.ok_or_else(|| {
-            Error::new(Code::InvalidArgument, "`path` is missing").next("add `?path=…` with the file's path")
+            Error::new(Code::InvalidArgument, "missing argument `path`")
+                .next("add `?path=…` with the file's path")
         })?;
         Ok(Self {
             sandbox: sandbox.unwrap_or_default().parse()?,
             path: path.parse()?,
             user: parse_user(user.as_deref())?,
             mode: mode.as_deref().map(parse_mode).transpose()?,
+            git_dirs: git_dirs.as_deref().map(parse_git_dirs).transpose()?,
         })
     }
 }
@@ -123,18 +135,25 @@ pub(crate) fn parse_user(text: Option<&str>) -> Result<GuestUser> {
     match text {
         None | Some("sandbox") => Ok(GuestUser::Sandbox),
         Some("root") => Ok(GuestUser::Root),
-        Some(other) => {
-            Err(Error::new(Code::InvalidArgument, format!("there is no user {other:?} in a sandbox"))
-                .next("use `sandbox` or `root`"))
-        }
+        Some(other) => Err(Error::new(Code::InvalidArgument, format!("unknown user: {other:?}"))
+            .next("use `sandbox` or `root`")),
+    }
+}
+
+fn parse_git_dirs(text: &str) -> Result<GitDirs> {
+    match text {
+        "skip" => Ok(GitDirs::Skip),
+        "copy" => Ok(GitDirs::Copy),
+        other => Err(Error::new(Code::InvalidArgument, format!("invalid `git_dirs`: {other:?}"))
+            .next("use `skip`, or `copy` for trusted sandboxes")),
     }
 }
 
 fn parse_mode(text: &str) -> Result<u32> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777 && !text.starts_with('+'));
     mode.ok_or_else(|| {
-        Error::new(Code::InvalidArgument, format!("`mode` is {text:?}, which is no octal mode up to 777"))
-            .next("give it like 644 or 755")
+        Error::new(Code::InvalidArgument, format!("invalid `mode`: {text:?}"))
+            .next("use an octal mode up to 777, such as 644 or 755")
     })
 }
 

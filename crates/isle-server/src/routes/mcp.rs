@@ -1,5 +1,5 @@
-//! MCP over HTTP. The SDK serves it; what it would read loosely or refuse in bare words is seen to
-//! here: bodies are bounded and mean one thing, and refusals have the shape they have everywhere.
+//! MCP over HTTP, served by the SDK. Bodies are limited and parsed strictly here, and plain-text errors of the
+//! SDK get the same JSON form as all errors.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,8 +11,8 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap};
 use http::{Method, StatusCode};
 use http_body_util::{BodyExt, Full};
-use isle_engine::ops::Toolsets;
-use isle_engine::{Code, Error, strict_json};
+use isle_api::Toolsets;
+use isle_core::{Code, Error, strict_json};
 use isle_mcp::{HttpOptions, HttpService, MAX_SESSIONS, McpPeer, ServerHandler, Sessions, http_service};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -22,12 +22,12 @@ use crate::reply::{self, Reply};
 use crate::routes::MAX_BODY;
 use crate::routes::operations::collect;
 
-/// What JSON-RPC calls a text that cannot be read.
+/// JSON-RPC parse error.
 const PARSE_ERROR: i32 = -32700;
-/// Words of the SDK are one line.
-const LONGEST_WORDS: usize = 2000;
+/// Maximum length of an error message of the SDK.
+const MAX_MESSAGE: usize = 2000;
 
-/// What answers at `/mcp`, for the product's handler and for fixtures alike.
+/// The routes of `/mcp`, for the daemon's handler and for fixtures.
 pub fn mcp_routes<H, S>(handler: H, shutdown: CancellationToken) -> MethodRouter<S>
 where
     H: ServerHandler + Clone,
@@ -58,7 +58,7 @@ where
     if parts.method == Method::POST {
         bytes = match collect(body).await {
             Ok(bytes) => bytes,
-            Err(refusal) => return refusal.into_reply(),
+            Err(rejection) => return rejection.into_reply(),
         };
         let message = match strict_json::parse(&bytes) {
             Ok(message) => message,
@@ -75,7 +75,7 @@ where
     let kind = reply.headers().get(CONTENT_TYPE);
     let is_bare = kind.is_none_or(|kind| kind.as_bytes().starts_with(b"text/plain"));
     if reply.status().is_client_error() && is_bare {
-        return reworded(reply.map(Body::new)).await;
+        return as_json_error(reply.map(Body::new)).await;
     }
     reply.map(Body::new)
 }
@@ -86,15 +86,15 @@ fn text_of(headers: &HeaderMap) -> Option<&str> {
     headers.get(SESSION_HEADER).and_then(|value| value.to_str().ok())
 }
 
-/// Whose each session is. One that another began does not exist: not for other tenants, and not for
-/// another token of the same.
+/// Owners of sessions. A session of another owner is reported as not found, to other tenants and to other tokens
+/// of the same tenant.
 #[derive(Debug, Default)]
 struct Owners(Mutex<HashMap<String, McpPeer>>);
 
 impl Owners {
     fn has(&self, session: &str, peer: Option<&McpPeer>) -> bool {
         let owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that nobody began is for the SDK to refuse.
+        // The SDK rejects unknown sessions.
         owners.get(session).is_none_or(|owner| {
             peer.is_some_and(|peer| peer.actor == owner.actor && peer.namespace == owner.namespace)
         })
@@ -115,22 +115,22 @@ impl Owners {
     }
 }
 
-/// The same words as for a session that never was.
+/// The same error as for an unknown session.
 fn no_such_session() -> Error {
     Error::new(Code::InvalidArgument, "Not Found: Session not found")
         .next("open a new session with `initialize`")
 }
 
-/// What `?toolsets=` asks for. A client sends it with every request, so no session need remember it.
+/// The toolsets of `?toolsets=`. A client sends it with every request, so that it is not stored in the session.
 pub(super) fn chosen_toolsets(query: Option<&str>) -> Result<Option<Toolsets>, Error> {
     let mut chosen = None;
     for (name, value) in pairs(query.unwrap_or_default())? {
         if name != "toolsets" || chosen.is_some() {
             return Err(Error::new(
                 Code::InvalidArgument,
-                format!("{name:?} in the query is not understood"),
+                format!("unknown or duplicate query parameter: {name:?}"),
             )
-            .next("the only parameter is toolsets, once, such as ?toolsets=core,files"));
+            .next("use only `toolsets`, once, such as ?toolsets=core,files"));
         }
         chosen = Some(value.parse()?);
     }
@@ -144,20 +144,20 @@ fn unreadable(error: &Error) -> Reply {
 }
 
 fn too_many_sessions() -> Error {
-    Error::new(Code::Busy, format!("{MAX_SESSIONS} MCP sessions are open"))
-        .next("end sessions with DELETE /mcp when you are done; silent ones are forgotten after a day")
-        .next("or use protocol revision 2026-07-28, which has none")
+    Error::new(Code::Busy, format!("too many MCP sessions: {MAX_SESSIONS} are open"))
+        .next("close sessions with DELETE /mcp when done; idle sessions expire after a day")
+        .next("or use protocol revision 2026-07-28, which has no sessions")
 }
 
-/// A refusal of the SDK in our shape, with its status and headers.
-async fn reworded(reply: Reply) -> Reply {
+/// Converts an error of the SDK to JSON, keeping status and headers.
+async fn as_json_error(reply: Reply) -> Reply {
     let (parts, body) = reply.into_parts();
-    let words = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-    let words = isle_mcp::shorten(&String::from_utf8_lossy(&words), LONGEST_WORDS);
+    let message = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    let message = isle_mcp::truncate_escaped(&String::from_utf8_lossy(&message), MAX_MESSAGE);
     let next = match parts.status {
         StatusCode::NOT_FOUND => "open a new session with `initialize`",
         StatusCode::METHOD_NOT_ALLOWED => {
-            "send messages with POST, listen with GET, end a session with DELETE"
+            "send messages with POST, receive with GET, close a session with DELETE"
         }
         StatusCode::NOT_ACCEPTABLE => "send `Accept: application/json, text/event-stream`",
         StatusCode::UNSUPPORTED_MEDIA_TYPE => {
@@ -165,9 +165,9 @@ async fn reworded(reply: Reply) -> Reply {
         }
         _ => "see the transport section of the protocol's specification",
     };
-    let words =
-        if words.is_empty() { parts.status.canonical_reason().unwrap_or_default().into() } else { words };
-    let mut answer = reply::error_with(parts.status, &Error::new(Code::InvalidArgument, words).next(next));
+    let message =
+        if message.is_empty() { parts.status.canonical_reason().unwrap_or_default().into() } else { message };
+    let mut answer = reply::error_with(parts.status, &Error::new(Code::InvalidArgument, message).next(next));
     for (name, value) in &parts.headers {
         if !answer.headers().contains_key(name) && name != http::header::CONTENT_LENGTH {
             answer.headers_mut().append(name, value.clone());

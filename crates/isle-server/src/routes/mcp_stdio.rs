@@ -1,5 +1,5 @@
-//! The byte pipe of `isle mcp`: an HTTP/1.1 upgrade, after which the connection is an MCP session
-//! as on stdio. On the Unix socket only; over the network there is `/mcp`.
+//! The byte stream of `isle mcp`: an HTTP/1.1 upgrade, after which the connection is an MCP session as on stdio.
+//! Unix socket only; remote clients use `/mcp`.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use axum::extract::{Request, State};
 use http::header::{CONNECTION, HeaderValue, UPGRADE};
 use http::{Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use isle_engine::{Code, Error};
+use isle_core::{Code, Error};
 
 use crate::app::{PeerTransport, Shared};
 use crate::reply::{self, Reply};
@@ -23,8 +23,9 @@ pub(crate) async fn upgrade(State(shared): State<Arc<Shared>>, mut request: Requ
     let peer = match peer(&parts) {
         Ok(peer) if peer.transport == PeerTransport::Unix => peer.clone(),
         Ok(_) => {
-            let error = Error::new(Code::Forbidden, "the MCP byte pipe is on the Unix socket only")
-                .next("over the network speak MCP at /mcp");
+            let error =
+                Error::new(Code::Forbidden, "the MCP byte stream is available on the Unix socket only")
+                    .next("use MCP over HTTP at /mcp");
             return reply::error(&error);
         }
         Err(error) => return reply::error(&error),
@@ -34,7 +35,7 @@ pub(crate) async fn upgrade(State(shared): State<Arc<Shared>>, mut request: Requ
         .get(UPGRADE)
         .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(PROTOCOL.as_bytes()));
     if !asks {
-        let error = Error::new(Code::InvalidArgument, "this route is an upgrade to `isle-mcp`")
+        let error = Error::new(Code::InvalidArgument, "this route requires an upgrade to `isle-mcp`")
             .next("send `Connection: Upgrade` and `Upgrade: isle-mcp`, as `isle mcp` does");
         let mut reply = reply::error_with(StatusCode::UPGRADE_REQUIRED, &error);
         reply.headers_mut().insert(UPGRADE, HeaderValue::from_static(PROTOCOL));
@@ -49,14 +50,14 @@ pub(crate) async fn upgrade(State(shared): State<Arc<Shared>>, mut request: Requ
         let stream = match on_upgrade.await {
             Ok(upgraded) => TokioIo::new(upgraded),
             Err(error) => {
-                tracing::debug!(%error, "a connection ended before it became an MCP session");
+                tracing::debug!(%error, "a connection was closed before the upgrade to MCP");
                 return;
             }
         };
         if let Err(error) =
             isle_mcp::serve_stream(&handler, stream, peer.for_mcp(), shared.closing.clone()).await
         {
-            tracing::debug!(%error, "an MCP session ended early");
+            tracing::debug!(%error, "an MCP session failed");
         }
     });
     let mut reply = Response::new(Body::empty());

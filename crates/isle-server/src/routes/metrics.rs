@@ -1,4 +1,4 @@
-//! `GET /metrics`: everything that is counted, as Prometheus reads it, or as JSON for who prefers that.
+//! `GET /metrics`: all metrics in the Prometheus text format, or as JSON.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Response, request};
-use isle_engine::Result;
+use isle_core::Result;
 use isle_engine::metrics::{TEXT_TYPE, text};
 use serde_json::json;
 
@@ -33,7 +33,7 @@ fn answer(shared: &Shared, parts: &request::Parts) -> Result<Reply> {
     Ok(reply)
 }
 
-/// Whether JSON is wanted more than text; who says nothing gets text.
+/// Whether the client prefers JSON; the default is text.
 fn prefers_json(headers: &HeaderMap) -> bool {
     let accepted: Vec<&str> = headers
         .get_all(ACCEPT)

@@ -1,5 +1,5 @@
-//! An operation as server-sent events, for callers that ask for `text/event-stream`: signs of life while
-//! it goes on, then one last event with its result or its error.
+//! An operation as server-sent events, for clients that accept `text/event-stream`: progress events, then one
+//! last event with the result or the error.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -10,9 +10,10 @@ use bytes::Bytes;
 use futures::stream;
 use http::Response;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
-use isle_engine::context::Beat;
-use isle_engine::{CallContext, Error};
-use isle_mcp::Outlive;
+use isle_core::Error;
+use isle_engine::CallContext;
+use isle_engine::context::Progress;
+use isle_mcp::RunToCompletion;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -21,28 +22,33 @@ use crate::app::Shared;
 use crate::reply::Reply;
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// Signs of life that wait for a reader; who reads more slowly misses some.
-const WAITING: usize = 16;
+/// Maximum number of buffered progress events; a slow reader misses some.
+const BUFFERED: usize = 16;
 
-/// Whether a caller wants events and nothing else.
+/// Whether the client accepts only events.
 pub(crate) fn wanted(headers: &HeaderMap) -> bool {
     let accepted = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     accepted.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("text/event-stream")
 }
 
-struct Going {
-    call: Outlive<Result<Value, Error>>,
-    beats: mpsc::Receiver<Beat>,
+struct RunningCall {
+    call: RunToCompletion<Result<Value, Error>>,
+    updates: mpsc::Receiver<Progress>,
     closing: CancellationToken,
 }
 
-/// Calls an operation and tells of it.
-pub(crate) fn told(shared: &Shared, mut context: CallContext, name: &'static str, input: Value) -> Reply {
-    let (sender, beats) = mpsc::channel(WAITING);
-    context.beats = Some(Arc::new(move |beat| drop(sender.try_send(beat))));
+/// Calls an operation and streams its progress.
+pub(crate) fn stream_progress(
+    shared: &Shared,
+    mut context: CallContext,
+    name: &'static str,
+    input: Value,
+) -> Reply {
+    let (sender, updates) = mpsc::channel(BUFFERED);
+    context.progress = Some(Arc::new(move |update| drop(sender.try_send(update))));
     let engine = shared.engine.clone();
-    let call = Outlive::new(async move { engine.call(context, name, input).await });
-    let going = Going { call, beats, closing: shared.closing.clone() };
+    let call = RunToCompletion::new(async move { engine.call(context, name, input).await });
+    let going = RunningCall { call, updates, closing: shared.closing.clone() };
     let mut reply = Response::new(Body::from_stream(stream::unfold(Some(going), next)));
     let headers = reply.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -50,12 +56,12 @@ pub(crate) fn told(shared: &Shared, mut context: CallContext, name: &'static str
     reply
 }
 
-async fn next(going: Option<Going>) -> Option<(Result<Bytes, Infallible>, Option<Going>)> {
+async fn next(going: Option<RunningCall>) -> Option<(Result<Bytes, Infallible>, Option<RunningCall>)> {
     let mut going = going?;
     tokio::select! {
         biased;
-        Some(beat) = going.beats.recv() => {
-            let data = json!({ "progress": beat.progress, "total": beat.total, "message": beat.message });
+        Some(update) = going.updates.recv() => {
+            let data = json!({ "progress": update.progress, "total": update.total, "message": update.message });
             Some((Ok(encode("progress", &data)), Some(going)))
         }
         outcome = &mut going.call => {
@@ -70,7 +76,7 @@ async fn next(going: Option<Going>) -> Option<(Result<Bytes, Infallible>, Option
     }
 }
 
-/// JSON text has no line breaks of its own, so one data line is enough.
+/// JSON text contains no line breaks, so one data line is enough.
 fn encode(name: &str, data: &Value) -> Bytes {
     format!("event: {name}\ndata: {data}\n\n").into()
 }
@@ -93,10 +99,10 @@ mod tests {
 
     #[tokio::test]
     async fn signs_of_life_come_before_the_result_which_is_the_last_event() {
-        let (sender, beats) = mpsc::channel(WAITING);
-        sender.try_send(Beat { progress: 1.0, total: Some(2.0), message: "half".into() }).unwrap();
-        let call = Outlive::new(async { Ok(json!({ "done": true })) });
-        let going = Going { call, beats, closing: CancellationToken::new() };
+        let (sender, updates) = mpsc::channel(BUFFERED);
+        sender.try_send(Progress { progress: 1.0, total: Some(2.0), message: "half".into() }).unwrap();
+        let call = RunToCompletion::new(async { Ok(json!({ "done": true })) });
+        let going = RunningCall { call, updates, closing: CancellationToken::new() };
         let (first, going) = next(Some(going)).await.unwrap();
         assert_eq!(
             &first.unwrap()[..],

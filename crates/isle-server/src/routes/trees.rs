@@ -1,4 +1,4 @@
-//! Whole trees as tar archives, in both directions, and what two sides need to compare them first.
+//! Directory trees as tar archives, in both directions, and manifests to compare them.
 
 use std::sync::Arc;
 
@@ -11,19 +11,22 @@ use futures::{StreamExt, TryStreamExt, stream};
 use http::Response;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
-use isle_engine::{Code, Error, Result};
+use isle_core::{Code, Error, Result};
 use isle_trees::{Kind, ManifestEntry};
 use serde_json::{Value, json};
 
 use crate::app::Shared;
 use crate::reply::{self, Reply};
 use crate::routes::files::FileArguments;
-use crate::routes::operations::peer;
+use crate::routes::operations::{declared_as, peer};
 
-/// Bytes of a list of paths.
-const MOST_NAMED: usize = 64 << 20;
+/// Maximum size of a list of paths.
+const MAX_LIST_BYTES: usize = 64 << 20;
+/// Content types that a form or link of a web page cannot send.
+const LIST: [&str; 1] = ["application/octet-stream"];
+const ARCHIVE: [&str; 2] = ["application/x-tar", "application/octet-stream"];
 
-/// `GET /v1/sandboxes/{sandbox}/files/tree`: all of it.
+/// `GET /v1/sandboxes/{sandbox}/files/tree`: the whole tree.
 pub(crate) async fn pack(State(shared): State<Arc<Shared>>, request: Request) -> Reply {
     let (mut parts, _) = request.into_parts();
     answered(packed(&shared, &mut parts, None).await)
@@ -32,6 +35,9 @@ pub(crate) async fn pack(State(shared): State<Arc<Shared>>, request: Request) ->
 /// `POST /v1/sandboxes/{sandbox}/files/tree`: the paths in the body.
 pub(crate) async fn pack_listed(State(shared): State<Arc<Shared>>, request: Request) -> Reply {
     let (mut parts, body) = request.into_parts();
+    if let Err(rejection) = declared_as(&parts.headers, &LIST) {
+        return rejection.into_reply();
+    }
     let listed = async {
         let paths = paths(body).await?;
         packed(&shared, &mut parts, Some(paths)).await
@@ -44,9 +50,12 @@ fn answered(outcome: Result<Reply>) -> Reply {
 }
 
 async fn packed(shared: &Shared, parts: &mut Parts, only: Option<Vec<Vec<u8>>>) -> Result<Reply> {
-    let place = place(parts).await?;
+    let place = FileArguments::of(parts).await?;
+    reject_mode(&place)?;
     let context = peer(parts)?.context(&parts.headers);
-    let bytes = shared.engine.pack_stream(context, place.sandbox, place.path, place.user, only).await?;
+    let git_dirs = place.git_dirs.unwrap_or_default();
+    let bytes =
+        shared.engine.pack_stream(context, place.sandbox, place.path, place.user, only, git_dirs).await?;
     Ok(streamed(Body::from_stream(bytes), "application/x-tar"))
 }
 
@@ -54,7 +63,7 @@ fn streamed(body: Body, kind: &'static str) -> Reply {
     let mut reply = Response::new(body);
     let headers = reply.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    // A browser must neither guess a type nor show what a sandbox wrote.
+    // A browser must neither guess a type nor render untrusted content.
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
     reply
@@ -63,13 +72,16 @@ fn streamed(body: Body, kind: &'static str) -> Reply {
 /// `PUT /v1/sandboxes/{sandbox}/files/tree`
 pub(crate) async fn unpack(State(shared): State<Arc<Shared>>, request: Request) -> Reply {
     let (mut parts, body) = request.into_parts();
+    if let Err(rejection) = declared_as(&parts.headers, &ARCHIVE) {
+        return rejection.into_reply();
+    }
     let unpacked = async {
         let place = place(&mut parts).await?;
         let context = peer(&parts)?.context(&parts.headers);
         let path = place.path.absolute();
         let bytes = body.into_data_stream().map(|piece| {
             piece.map_err(|error| {
-                Error::new(Code::Cancelled, format!("the body ended early, nothing was unpacked: {error}"))
+                Error::new(Code::Cancelled, format!("incomplete request body, nothing was unpacked: {error}"))
                     .next("send the whole archive again")
             })
         });
@@ -119,6 +131,9 @@ fn line(entry: &ManifestEntry) -> String {
 /// `POST /v1/sandboxes/{sandbox}/files/prune`: removes the paths in the body.
 pub(crate) async fn prune(State(shared): State<Arc<Shared>>, request: Request) -> Reply {
     let (mut parts, body) = request.into_parts();
+    if let Err(rejection) = declared_as(&parts.headers, &LIST) {
+        return rejection.into_reply();
+    }
     let pruned = async {
         let place = place(&mut parts).await?;
         let context = peer(&parts)?.context(&parts.headers);
@@ -131,23 +146,32 @@ pub(crate) async fn prune(State(shared): State<Arc<Shared>>, request: Request) -
 
 async fn place(parts: &mut Parts) -> Result<FileArguments> {
     let place = FileArguments::of(parts).await?;
-    if place.mode.is_some() {
-        return Err(Error::new(Code::InvalidArgument, "`mode` has no meaning here").next("leave it out"));
+    reject_mode(&place)?;
+    if place.git_dirs.is_some() {
+        return Err(Error::new(Code::InvalidArgument, "`git_dirs` is not supported here").next("omit it"));
     }
     Ok(place)
 }
 
-/// Paths, each ended by a NUL byte, relative and without `..`.
+fn reject_mode(place: &FileArguments) -> Result<()> {
+    if place.mode.is_some() {
+        return Err(Error::new(Code::InvalidArgument, "`mode` is not supported here").next("omit it"));
+    }
+    Ok(())
+}
+
+/// Paths, each terminated by a NUL byte, relative and without `..`.
 async fn paths(body: Body) -> Result<Vec<Vec<u8>>> {
     let mut all = Vec::new();
     let mut pieces = body.into_data_stream();
     while let Some(piece) = pieces.next().await {
         let piece = piece.map_err(|error| {
-            Error::new(Code::Cancelled, format!("the body ended early: {error}")).next("send it again")
+            Error::new(Code::Cancelled, format!("incomplete request body: {error}")).next("send it again")
         })?;
-        if all.len() + piece.len() > MOST_NAMED {
-            return Err(Error::new(Code::TooLarge, "the list of paths is longer than 64 MiB")
-                .next("send it in parts"));
+        if all.len() + piece.len() > MAX_LIST_BYTES {
+            return Err(
+                Error::new(Code::TooLarge, "the list of paths exceeds 64 MiB").next("send it in parts")
+            );
         }
         all.extend_from_slice(&piece);
     }
@@ -158,8 +182,8 @@ async fn paths(body: Body) -> Result<Vec<Vec<u8>>> {
     };
     if let Some(bad) = paths.iter().find(leads_out) {
         let shown = String::from_utf8_lossy(bad);
-        return Err(Error::new(Code::InvalidPath, format!("{shown:?} is not a path below the directory"))
-            .next("send paths relative to `path`, without `..`, each ended by a NUL byte"));
+        return Err(Error::new(Code::InvalidPath, format!("path leaves the directory: {shown:?}"))
+            .next("send paths relative to `path`, without `..`, each terminated by a NUL byte"));
     }
     Ok(paths)
 }

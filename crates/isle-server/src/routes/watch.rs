@@ -1,4 +1,4 @@
-//! What happens to files of a sandbox, as server-sent events.
+//! File changes in a sandbox, as server-sent events.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use futures::stream::{self, BoxStream};
 use http::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
-use isle_engine::values::{GuestPath, SandboxName};
+use isle_core::values::{GuestPath, SandboxName};
+use isle_core::{Code, Error, Result};
 use isle_engine::watch::FileUpdate;
-use isle_engine::{Code, Error, Result};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -45,12 +45,12 @@ async fn watched(shared: &Shared, parts: &mut Parts) -> Result<Reply> {
             "user" => user = Some(value.to_string()),
             "recursive" => {
                 recursive = value.parse().map_err(|_| {
-                    Error::new(Code::InvalidArgument, format!("`recursive` is {value:?}"))
-                        .next("write true or false")
+                    Error::new(Code::InvalidArgument, format!("invalid `recursive`: {value:?}"))
+                        .next("use true or false")
                 })?;
             }
             _ => {
-                return Err(Error::new(Code::InvalidArgument, format!("there is no argument {name:?} here"))
+                return Err(Error::new(Code::InvalidArgument, format!("unknown argument: {name:?}"))
                     .next("use `path`, `recursive` and `user`"));
             }
         }
@@ -66,13 +66,13 @@ async fn watched(shared: &Shared, parts: &mut Parts) -> Result<Reply> {
 }
 
 enum Stage {
-    /// Nothing was said yet.
+    /// No event was sent yet.
     Begin,
     Going,
     Over,
 }
 
-/// Updates as text. The first event says that the watch has begun, the last one why it is over.
+/// Updates as text. The first event reports that the watch has started, the last one why it ended.
 fn encoded(
     updates: BoxStream<'static, Result<FileUpdate>>,
     closing: CancellationToken,
@@ -117,13 +117,13 @@ fn blocks(id: &mut u64, update: &FileUpdate) -> String {
 
 fn block(id: &mut u64, name: &str, data: &Value) -> String {
     *id += 1;
-    // JSON text has no line breaks of its own, so one data line is enough.
+    // JSON text contains no line breaks, so one data line is enough.
     format!("id: {id}\nevent: {name}\ndata: {data}\n\n")
 }
 
 #[cfg(test)]
 mod tests {
-    use isle_engine::watch::{FileEvent, FileEventKind};
+    use isle_api::ops::watch_files::{FileEvent, FileEventKind};
 
     use super::*;
 

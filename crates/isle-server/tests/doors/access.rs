@@ -14,7 +14,7 @@ fn guarded() -> Vec<&'static str> {
         "GET /v1/sandboxes/a/files/content?path=x",
         "PUT /v1/sandboxes/a/files/content?path=x",
         "GET /v1/runs/run_00000000000000000000000000/events",
-        "GET /v1/attach",
+        "GET /v1/session",
         "GET /v1/mcp-stdio",
         "POST /v1/shutdown",
         "POST /mcp",
@@ -79,7 +79,7 @@ async fn a_request_that_names_another_server_is_refused_even_with_the_token() {
         String::new(),
     ] {
         let host = format!("Host: {host}");
-        for line in ["GET /v1/version", "GET /healthz", "POST /mcp", "GET /v1/attach"] {
+        for line in ["GET /v1/version", "GET /healthz", "POST /mcp", "GET /v1/session"] {
             assert_eq!(server.tcp(line, &[&bearer, &host], b"").await.status, 403, "{line} {host}");
         }
     }
@@ -95,7 +95,7 @@ async fn a_foreign_page_is_refused_everywhere() {
     assert_eq!(server.tcp("GET /v1/version", &[&bearer, &same], b"").await.status, 200);
     for origin in ["http://evil.example", "null", "http://localhost:1", "https://localhost", "file://"] {
         let origin = format!("Origin: {origin}");
-        for line in ["GET /v1/version", "POST /mcp", "GET /v1/attach", "OPTIONS /v1/version"] {
+        for line in ["GET /v1/version", "POST /mcp", "GET /v1/session", "OPTIONS /v1/version"] {
             let answer = server.tcp(line, &[&bearer, &origin], b"").await;
             assert_eq!(answer.status, 403, "{line} {origin}");
             assert_eq!(answer.header("access-control-allow-origin"), None);
@@ -187,7 +187,9 @@ async fn the_daemon_is_ended_through_its_socket_only() {
     let mut pipe = upgrade.to_vec();
     pipe.push("Connection: close");
     assert_eq!(server.tcp("GET /v1/mcp-stdio", &pipe, b"").await.status, 403);
-    assert_eq!(server.unix("POST /v1/shutdown", &[], b"").await.status, 202);
+    assert_eq!(server.unix("POST /v1/shutdown", &[], b"").await.status, 415);
+    let json = ["Content-Type: application/json"];
+    assert_eq!(server.unix("POST /v1/shutdown", &json, b"").await.status, 202);
     server.ended.await.unwrap().unwrap();
     assert!(!server.socket.exists());
 }

@@ -1,7 +1,7 @@
 //! How bytes become arguments, and what comes back when they cannot.
 
 use crate::support::Server;
-use isle_engine::ops::Method;
+use isle_api::Method;
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -110,7 +110,7 @@ async fn the_openapi_document_has_every_operation_and_resolves() {
     let server = Server::start().await;
     let document = server.unix("GET /openapi.json", &[], b"").await.json();
     assert_eq!(document["openapi"], "3.1.0");
-    for entry in server.engine.registry().entries() {
+    for entry in server.engine.registry().definitions() {
         let method = match entry.route.method {
             Method::Get => "get",
             Method::Post => "post",

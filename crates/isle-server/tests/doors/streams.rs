@@ -91,9 +91,9 @@ async fn mcp_over_http_serves_the_revision_without() {
     assert_eq!((answer.status, answer.json()["error"]["code"].clone()), (400, json!(-32020)));
 }
 
-async fn attach(server: &Server) -> WebSocketStream<UnixStream> {
+async fn session(server: &Server) -> WebSocketStream<UnixStream> {
     let stream = connect(&server.socket).await;
-    tokio_tungstenite::client_async("ws://localhost/v1/attach", stream).await.unwrap().0
+    tokio_tungstenite::client_async("ws://localhost/v1/session", stream).await.unwrap().0
 }
 
 /// The text of the next message that is one.
@@ -112,14 +112,17 @@ async fn a_first_message_that_makes_no_sense_is_answered_and_ends_the_socket() {
     let server = Server::start().await;
     for (first, code) in [
         ("nonsense", "INVALID_ARGUMENT"),
-        (r#"{"target": {"sandbox": "a"}}"#, "INVALID_ARGUMENT"),
-        (r#"{"target": {"sandbox": "a"}, "command": "a", "argv": ["a"]}"#, "INVALID_ARGUMENT"),
-        (r#"{"target": {"sandbox": "a"}, "command": "a", "command": "b"}"#, "INVALID_ARGUMENT"),
-        (r#"{"target": {"sandbox": "a"}, "command": "a", "cwd": "b"}"#, "INVALID_PATH"),
-        (r#"{"target": {"sandbox": "a"}, "command": "a"}"#, "BACKEND_UNAVAILABLE"),
-        (r#"{"target": {"one_shot": {}}, "argv": ["a"]}"#, "BACKEND_UNAVAILABLE"),
+        (r#"{"target": {"sandbox": "a"}, "command": "a"}"#, "INVALID_ARGUMENT"),
+        (r#"{"attach": {"run": "a:web", "argv": ["a"]}}"#, "INVALID_ARGUMENT"),
+        (r#"{"attach": {"run": "a:web"}}"#, "JOB_NOT_FOUND"),
+        (r#"{"start": {"target": {"sandbox": "a"}}}"#, "INVALID_ARGUMENT"),
+        (r#"{"start": {"target": {"sandbox": "a"}, "command": "a", "argv": ["a"]}}"#, "INVALID_ARGUMENT"),
+        (r#"{"start": {"target": {"sandbox": "a"}, "command": "a", "command": "b"}}"#, "INVALID_ARGUMENT"),
+        (r#"{"start": {"target": {"sandbox": "a"}, "command": "a", "cwd": "b"}}"#, "INVALID_PATH"),
+        (r#"{"start": {"target": {"sandbox": "a"}, "command": "a"}}"#, "BACKEND_UNAVAILABLE"),
+        (r#"{"start": {"target": {"one_shot": {}}, "argv": ["a"]}}"#, "BACKEND_UNAVAILABLE"),
     ] {
-        let mut socket = attach(&server).await;
+        let mut socket = session(&server).await;
         socket.send(Message::text(first)).await.unwrap();
         let answer = next_text(&mut socket).await.unwrap();
         assert_eq!(answer["event"], "error", "{first}");
@@ -163,7 +166,7 @@ async fn what_happens_is_told_over_a_websocket_as_in_a_stream() {
 async fn a_websocket_over_tcp_needs_the_token_too() {
     let server = Server::start().await;
     let open = async |token: Option<&str>| {
-        let mut request = format!("ws://{}/v1/attach", server.address).into_client_request().unwrap();
+        let mut request = format!("ws://{}/v1/session", server.address).into_client_request().unwrap();
         if let Some(token) = token {
             request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
         }
@@ -176,17 +179,17 @@ async fn a_websocket_over_tcp_needs_the_token_too() {
 }
 
 #[tokio::test]
-async fn attach_without_a_websocket_says_what_it_is() {
+async fn a_session_without_a_websocket_says_what_it_is() {
     let server = Server::start().await;
-    let answer = server.unix("GET /v1/attach", &[], b"").await;
+    let answer = server.unix("GET /v1/session", &[], b"").await;
     assert!((400..500).contains(&answer.status));
     assert_eq!(answer.code(), "INVALID_ARGUMENT");
 }
 
 #[tokio::test]
-async fn an_attached_client_hears_that_the_daemon_goes_down() {
+async fn a_session_hears_that_the_daemon_goes_down() {
     let server = Server::start().await;
-    let mut socket = attach(&server).await;
+    let mut socket = session(&server).await;
     server.shutdown.cancel();
     assert_eq!(next_text(&mut socket).await.unwrap()["error"]["code"], "DAEMON_UNAVAILABLE");
     server.ended.await.unwrap().unwrap();

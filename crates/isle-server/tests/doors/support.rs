@@ -19,7 +19,7 @@ pub struct Server {
     pub token: Token,
     pub engine: Engine,
     pub shutdown: CancellationToken,
-    pub ended: JoinHandle<isle_engine::Result<()>>,
+    pub ended: JoinHandle<isle_core::Result<()>>,
     _state: tempfile::TempDir,
 }
 

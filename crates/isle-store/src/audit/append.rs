@@ -1,4 +1,4 @@
-//! Adding to the chain: the row and the new head, in the transaction of what they speak of.
+//! Appending to the chain: the row and the new head, in the transaction of the change they record.
 
 use rusqlite::{Connection, params};
 
@@ -9,7 +9,7 @@ use crate::error::StoreError;
 use crate::store::Store;
 
 impl Store {
-    /// Puts an entry on record. Answers its place in the chain.
+    /// Appends an entry. Returns its sequence number.
     pub fn append_audit(&self, entry: &AuditEntry) -> Result<u64, StoreError> {
         self.write(|writer| writer.transaction(|connection, draft| append(connection, draft, entry)))
     }
@@ -43,7 +43,7 @@ pub(crate) fn append(
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
         )?
         .execute(params![
-            place(seq),
+            sql_seq(seq),
             fields.time_ms,
             fields.actor,
             fields.door,
@@ -65,7 +65,7 @@ pub(crate) fn append(
 pub(super) fn save_head(connection: &Connection, key: &Key, head: &Head) -> Result<(), StoreError> {
     let taint = head.taint.as_ref().map(serde_json::to_string).transpose()?;
     let code = key.seal(head.seq, &head.hash, taint.as_deref());
-    let values = params![place(head.seq), head.hash, taint, code];
+    let values = params![sql_seq(head.seq), head.hash, taint, code];
     let change = "UPDATE audit_head SET seq = ?1, hash = ?2, taint = ?3, mac = ?4 WHERE only = 1";
     if connection.prepare_cached(change)?.execute(values)? == 0 {
         let first = "INSERT INTO audit_head (only, seq, hash, taint, mac) VALUES (1, ?1, ?2, ?3, ?4)";
@@ -74,7 +74,7 @@ pub(super) fn save_head(connection: &Connection, key: &Key, head: &Head) -> Resu
     Ok(())
 }
 
-/// A place in the chain as SQLite counts.
-pub(super) fn place(seq: u64) -> i64 {
+/// A sequence number as an SQLite integer.
+pub(super) fn sql_seq(seq: u64) -> i64 {
     i64::try_from(seq).unwrap_or(i64::MAX)
 }

@@ -1,5 +1,5 @@
-//! What is hashed: every field with its length before it, so that no two different rows (a byte moved
-//! from one field to the next, an absent field made empty) are ever the same bytes.
+//! The hashed form of a row: every field preceded by its length, so that two different rows (a byte moved
+//! from one field to the next, an absent field made empty) never have the same bytes.
 
 use sha2::{Digest, Sha256};
 
@@ -13,8 +13,8 @@ const ROW: &[u8] = b"isle audit row 1";
 const NAMESPACE: &[u8] = b"namespace";
 const HEAD: &[u8] = b"isle audit head 1";
 
-/// The fields of a row as they are stored; `detail` is the stored text, not a parsed value, so there is
-/// no second reading of it that could differ.
+/// The fields of a row as they are stored; `detail` is the stored text and not a parsed value, which could
+/// differ.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fields<'a> {
     pub(crate) time_ms: i64,
@@ -43,7 +43,7 @@ impl Fields<'_> {
         optional(self.run, &mut feed);
         text(self.detail.as_bytes(), &mut feed);
         text(self.prev_hash, &mut feed);
-        // After everything that rows have always had: those without one keep the hash they were given.
+        // Last, so that rows without a namespace keep their hash.
         if let Some(namespace) = self.namespace {
             text(NAMESPACE, &mut feed);
             text(namespace.as_bytes(), &mut feed);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_put_in_or_taken_out_changes_the_hash() {
+    fn adding_or_removing_a_namespace_changes_the_hash() {
         let named = Fields { namespace: Some("acme"), ..FIELDS };
         let other = Fields { namespace: Some(""), ..FIELDS };
         assert_ne!(FIELDS.hash(1), named.hash(1));
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_encoding_never_changes() {
-        // Rows written by every released version must go on verifying.
+        // Rows written by every released version must still verify.
         assert_eq!(
             hexadecimal(&FIELDS.hash(1)),
             "86758ef08afe1c2e395713c057dfd13963dab82c21d482fe2e8b6aa6862d925a"

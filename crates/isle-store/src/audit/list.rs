@@ -1,51 +1,71 @@
-//! Reading the chain, newest first. Lists show what is stored, whether or not it verifies.
+//! Listing the chain, newest first. Listings show what is stored, whether or not it verifies.
 
-use rusqlite::{Row, ToSql};
+use rusqlite::{Row, ToSql, params};
 use serde_json::Value;
 
-use crate::audit::append::place;
+use crate::audit::append::sql_seq;
 use crate::audit::encode::hexadecimal;
 use crate::audit::{AuditFilter, AuditRow};
 use crate::error::StoreError;
+use crate::listing::{Listing, MOST_SCANNED, Page};
 use crate::store::Store;
 
 const MOST: u32 = 500;
+const COLUMNS: &str = "seq, time_ms, actor, door, action, sandbox, run, detail, prev_hash, hash, namespace";
 
 impl Store {
-    /// Entries on record, newest first.
-    pub fn audit(&self, filter: &AuditFilter) -> Result<Vec<AuditRow>, StoreError> {
+    /// Audit rows, newest first.
+    pub fn audit(&self, filter: &AuditFilter) -> Result<Page<AuditRow>, StoreError> {
+        let filter = filter.clone();
+        self.listed(move |listing| listing.audit(&filter))
+    }
+}
+
+impl Listing<'_> {
+    /// Audit rows, newest first.
+    pub fn audit(&self, filter: &AuditFilter) -> Result<Page<AuditRow>, StoreError> {
         if !(1..=MOST).contains(&filter.limit) {
             return Err(StoreError::LimitOutOfRange { limit: filter.limit, max: MOST });
         }
-        let before = filter.before.map(place);
-        let mut conditions = vec!["1"];
-        let mut values: Vec<(&str, &dyn ToSql)> = vec![(":limit", &filter.limit)];
-        if let Some(namespace) = &filter.namespace {
-            conditions.push("coalesce(namespace, 'default') = :namespace");
-            values.push((":namespace", namespace));
-        }
-        if let Some(action) = &filter.action {
-            conditions.push("action = :action");
-            values.push((":action", action));
-        }
-        if let Some(sandbox) = &filter.sandbox {
-            conditions.push("sandbox = :sandbox");
-            values.push((":sandbox", sandbox));
-        }
-        if let Some(before) = &before {
-            conditions.push("seq < :before");
-            values.push((":before", before));
-        }
+        let before = filter.before.map_or(i64::MAX, sql_seq);
+        // Rows of a tenant are found by the index of its namespace; those of `default`, which has none, by a
+        // scan from the newest. Only the filtered columns are read first, the whole row when it matches.
+        let (condition, namespace): (&str, Option<&dyn ToSql>) = match filter.namespace.as_deref() {
+            Some("default") | None => ("", None),
+            Some(_) => ("AND namespace = ?3", Some(&filter.namespace)),
+        };
         let text = format!(
-            "SELECT seq, time_ms, actor, door, action, sandbox, run, detail, prev_hash, hash, namespace
-             FROM audit WHERE {} ORDER BY seq DESC LIMIT :limit",
-            conditions.join(" AND ")
+            "SELECT seq, action, sandbox, namespace FROM audit WHERE seq < ?1 {condition}
+             ORDER BY seq DESC LIMIT ?2"
         );
-        self.read(|connection| {
-            let mut statement = connection.prepare_cached(&text)?;
-            let rows = statement.query_map(values.as_slice(), audit_row)?;
-            Ok(rows.collect::<rusqlite::Result<_>>()?)
-        })
+        let of_default = filter.namespace.as_deref() == Some("default");
+        let mut scan = self.connection.prepare_cached(&text)?;
+        let mut values: Vec<&dyn ToSql> = vec![&before, &MOST_SCANNED];
+        values.extend(namespace);
+        let mut found = scan.query(values.as_slice())?;
+        let mut whole =
+            self.connection.prepare_cached(&format!("SELECT {COLUMNS} FROM audit WHERE seq = ?1"))?;
+        let (mut rows, mut scanned, mut last) = (Vec::new(), 0, None);
+        while let Some(row) = found.next()? {
+            let seq: i64 = row.get(0)?;
+            (scanned, last) = (scanned + 1, Some(seq));
+            let is = |column: usize, wanted: &Option<String>| -> rusqlite::Result<bool> {
+                let Some(wanted) = wanted else { return Ok(true) };
+                Ok(row.get_ref(column)?.as_str_or_null().unwrap_or_default() == Some(wanted))
+            };
+            let namespace_is = !of_default
+                || row.get_ref(3)?.as_str_or_null().unwrap_or_default().is_none_or(|name| name == "default");
+            if !namespace_is || !is(1, &filter.action)? || !is(2, &filter.sandbox)? {
+                continue;
+            }
+            rows.push(whole.query_row(params![seq], audit_row)?);
+            if rows.len() >= filter.limit as usize {
+                break;
+            }
+        }
+        let more = scanned >= MOST_SCANNED || rows.len() >= filter.limit as usize;
+        let next = last.filter(|seq| more && *seq > 1).and_then(|seq| u64::try_from(seq).ok());
+        Ok(Page { rows, next })
     }
 }
 

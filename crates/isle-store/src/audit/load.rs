@@ -1,5 +1,5 @@
-//! Taking up the chain when the store is opened. Whatever is wrong by then is written into the sealed
-//! head and stays there; a chain that is merely new gets its key.
+//! Loading the chain when the store is opened. A fault found then is recorded in the sealed head for good; a
+//! new chain gets its key.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::audit::{AuditFault, AuditProblem, Chain, Hash, Head, Key};
 use crate::error::StoreError;
 use crate::files;
 
-/// The head as it is stored, believed or not.
+/// The stored head, before its seal is checked.
 pub(super) struct StoredHead {
     pub(super) seq: u64,
     pub(super) hash: Vec<u8>,
@@ -37,7 +37,7 @@ impl StoredHead {
         key.seals(self.seq, &self.hash, self.taint.as_deref(), &self.code)
     }
 
-    /// As the writer holds it; `None` when it is not even of the right form.
+    /// The head in memory; `None` if it is malformed.
     fn parse(&self) -> Option<Head> {
         let taint = match &self.taint {
             Some(text) => Some(serde_json::from_str(text).ok()?),
@@ -47,7 +47,7 @@ impl StoredHead {
     }
 }
 
-/// The key file, when there is one.
+/// Reads the key file, if there is one.
 pub(super) fn read_key(path: &Path) -> Result<Option<Key>, StoreError> {
     let Some(bytes) = files::read_optional(path)? else { return Ok(None) };
     match <[u8; Key::LENGTH]>::try_from(bytes.as_slice()) {
@@ -60,7 +60,7 @@ pub(super) fn read_key(path: &Path) -> Result<Option<Key>, StoreError> {
 }
 
 impl Chain {
-    /// Takes up the chain of a database.
+    /// Loads the chain of a database.
     pub(crate) fn load(connection: &mut Connection, key_path: &Path) -> Result<Self, StoreError> {
         let stored = StoredHead::read(connection)?;
         let last = last_row(connection)?;
@@ -69,12 +69,12 @@ impl Chain {
         };
         let sealed = stored.as_ref().filter(|stored| stored.is_sealed_by(&key)).and_then(StoredHead::parse);
         let head = match (sealed, last) {
-            // Rows past a sealed head: go on after them, or no row could be added at all.
+            // Rows after a sealed head: continue after them, or no row could be added.
             (Some(head), Some((seq, hash))) if seq > head.seq => {
                 let fault = AuditFault { seq: head.seq + 1, problem: AuditProblem::Inserted };
                 Head { seq, hash, taint: head.taint.or(Some(fault)) }
             }
-            // The sealed head is believed over the rows: if they disagree, the next row will show it.
+            // The sealed head takes precedence over the rows: a difference shows in the next verification.
             (Some(head), _) => return Ok(Self { head, key }),
             (None, last) => {
                 let (seq, hash) = last.unwrap_or((0, GENESIS));
@@ -88,7 +88,7 @@ impl Chain {
         Ok(Self { head, key })
     }
 
-    /// There is no key: the chain is new, or the key was lost. The head goes to disk before the key, so
+    /// There is no key: the chain is new, or the key was lost. The head is written to disk before the key, so
     /// that a key without a head always means that the head was removed.
     fn begin(
         connection: &mut Connection,
@@ -111,7 +111,7 @@ impl Chain {
                 Some(_) | None => (row_seq, row_hash, None),
             };
             let fault = AuditFault { seq, problem: AuditProblem::KeyMissing };
-            tracing::error!(%fault, "the audit chain cannot be vouched for");
+            tracing::error!(%fault, "the audit chain cannot be verified");
             Head { seq, hash, taint: taint.or(Some(fault)) }
         };
         save_head(connection, &key, &head)?;
@@ -128,7 +128,7 @@ fn last_row(connection: &Connection) -> Result<Option<(u64, Hash)>, StoreError> 
         })
         .optional()?;
     Ok(row.map(|(seq, hash)| {
-        // A hash of the wrong length is a fault that the check of the chain will name.
+        // A hash of the wrong length is reported by the verification.
         (u64::try_from(seq).unwrap_or(0), Hash::try_from(hash.as_slice()).unwrap_or(GENESIS))
     }))
 }

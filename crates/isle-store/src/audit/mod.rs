@@ -1,7 +1,7 @@
-//! The audit chain: each row carries the hash of the one before it, and a keyed code over the newest
-//! one is kept apart, with its key outside the database. Who can edit the database alone cannot
-//! change, remove, add or move a row unseen. Putting back an older copy of the whole state directory
-//! is beyond what a chain on the same disk can show.
+//! The audit chain: each row contains the hash of the previous one, and the newest hash is sealed with an
+//! HMAC whose key is outside the database. Without the key, a row cannot be changed, removed, added or moved
+//! undetected. Restoring an older copy of the whole state directory cannot be detected by a chain on the same
+//! disk.
 
 mod append;
 mod encode;
@@ -19,49 +19,49 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::Sha256;
 
-/// Something that happened, to be put on record.
+/// An entry to append.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct AuditEntry {
-    /// When, by the wall clock.
+    /// Wall clock time.
     pub time_ms: i64,
-    /// Who.
+    /// The caller.
     pub actor: String,
-    /// Through which door.
+    /// The door (CLI, MCP, HTTP) of the call.
     pub door: String,
-    /// What.
+    /// The action.
     pub action: String,
-    /// In which sandbox.
+    /// The sandbox.
     pub sandbox: Option<String>,
-    /// In which run.
+    /// The run.
     pub run: Option<String>,
-    /// The rest.
+    /// Details.
     pub detail: Value,
-    /// Whose; `None` for the namespace `default`.
+    /// The namespace; `None` for `default`.
     pub namespace: Option<String>,
 }
 
-/// An entry on record.
+/// A stored entry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AuditRow {
-    /// Its place: 1, 2, 3 and so on, without gaps.
+    /// The sequence number: 1, 2, 3 and so on, without gaps.
     pub seq: u64,
-    /// When, by the wall clock.
+    /// Wall clock time.
     pub time_ms: i64,
-    /// Who.
+    /// The caller.
     pub actor: String,
-    /// Through which door.
+    /// The door (CLI, MCP, HTTP) of the call.
     pub door: String,
-    /// What.
+    /// The action.
     pub action: String,
-    /// In which sandbox.
+    /// The sandbox.
     pub sandbox: Option<String>,
-    /// In which run.
+    /// The run.
     pub run: Option<String>,
-    /// The rest.
+    /// Details.
     pub detail: Value,
-    /// Whose; `None` for the namespace `default`.
+    /// The namespace; `None` for `default`.
     pub namespace: Option<String>,
-    /// Hash of the row before, in hexadecimal; zeros for the first.
+    /// Hash of the previous row, in hexadecimal; zeros for the first.
     pub prev_hash: String,
     /// Hash of this row, in hexadecimal.
     pub hash: String,
@@ -76,9 +76,9 @@ pub struct AuditFilter {
     pub action: Option<String>,
     /// Only this sandbox.
     pub sandbox: Option<String>,
-    /// At most so many, 1 to 500.
+    /// Maximum number of rows, 1 to 500.
     pub limit: u32,
-    /// Only rows before this place.
+    /// Only rows before this sequence number.
     pub before: Option<u64>,
 }
 
@@ -88,17 +88,17 @@ impl Default for AuditFilter {
     }
 }
 
-/// The end of the chain: where the next row goes, and what it is chained to.
+/// The end of the chain: the sequence number and hash of the newest row.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Head {
     pub(crate) seq: u64,
     pub(crate) hash: Hash,
-    /// Damage seen when the store was opened. It stays in the head for good: going on would otherwise
-    /// give a fresh seal to what was broken.
+    /// A fault found when the store was opened. It is never cleared: otherwise a new seal would cover what
+    /// was tampered with.
     pub(crate) taint: Option<AuditFault>,
 }
 
-/// The chain as the writer holds it.
+/// The chain of the writer.
 #[derive(Clone)]
 pub(crate) struct Chain {
     pub(crate) head: Head,
@@ -111,7 +111,7 @@ impl std::fmt::Debug for Chain {
     }
 }
 
-/// The key, ready to seal.
+/// The key of the seal.
 #[derive(Clone)]
 pub(crate) struct Key {
     bytes: [u8; Key::LENGTH],
@@ -132,12 +132,12 @@ impl Key {
         &self.bytes
     }
 
-    /// The code that seals a head.
+    /// The seal of a head.
     pub(crate) fn seal(&self, seq: u64, hash: &[u8], taint: Option<&str>) -> Hash {
         self.sealing(seq, hash, taint).finalize().into_bytes().into()
     }
 
-    /// Whether a code seals a head. Compares in constant time.
+    /// Whether a seal is valid for a head. Compares in constant time.
     pub(crate) fn seals(&self, seq: u64, hash: &[u8], taint: Option<&str>, code: &[u8]) -> bool {
         self.sealing(seq, hash, taint).verify_slice(code).is_ok()
     }

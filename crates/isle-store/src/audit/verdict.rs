@@ -1,25 +1,27 @@
-//! What a check of the chain found.
+//! The result of verifying the chain.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The result of checking the whole chain.
+/// The result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditVerdict {
-    /// Rows that were looked at: all of them, or those up to the fault.
+    /// Number of rows: all, or those up to the fault.
     pub rows: u64,
-    /// Hash of the newest row, in hexadecimal. Noted down elsewhere, it also shows an older copy of
-    /// the whole state directory being put back.
+    /// How many of them were verified now: all, or those since an earlier verification.
+    pub checked: u64,
+    /// Hash of the newest row, in hexadecimal. Stored elsewhere, it also reveals an older copy of the whole
+    /// state directory.
     pub head: String,
-    /// The key that seals the head, as it is on disk now.
+    /// The state of the key file.
     pub key: AuditKey,
-    /// The first thing that is wrong.
+    /// The first fault.
     pub fault: Option<AuditFault>,
 }
 
 impl AuditVerdict {
-    /// Whether nothing is wrong.
+    /// Whether there is no fault.
     #[must_use]
     pub fn is_intact(&self) -> bool {
         self.fault.is_none()
@@ -39,48 +41,48 @@ impl fmt::Display for AuditVerdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AuditKey {
-    /// There, and the one the head is sealed with.
+    /// The key that the head is sealed with.
     Present,
-    /// Gone.
+    /// Missing.
     Missing,
-    /// There, but another one.
+    /// Another key.
     Changed,
 }
 
 /// Where the chain is broken, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditFault {
-    /// The first place that is wrong.
+    /// The sequence number of the first fault.
     pub seq: u64,
-    /// What is wrong there.
+    /// The fault.
     #[serde(flatten)]
     pub problem: AuditProblem,
 }
 
-/// What is wrong with the chain.
+/// A fault of the chain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "problem", rename_all = "snake_case")]
 pub enum AuditProblem {
-    /// The row is not what was written.
+    /// The row was changed.
     Edited,
-    /// The row is gone.
+    /// The row is missing.
     Removed,
-    /// The row was written at another place.
+    /// The row was written with another sequence number.
     Reordered {
-        /// That place.
+        /// That sequence number.
         written_as: u64,
     },
     /// The row was not written by Isle.
     Inserted,
-    /// The row, or the rows up to it, were rewritten so that they fit one another but not the head.
+    /// The row, or rows up to it, were rewritten consistently, but do not match the head.
     Rewritten,
-    /// The head was changed by something that does not have the key.
+    /// The head was changed without the key.
     HeadForged,
-    /// The head is gone.
+    /// The head is missing.
     HeadMissing,
-    /// The key was gone, so nothing vouches for the rows up to here.
+    /// The key was missing, so the rows up to here cannot be verified.
     KeyMissing,
-    /// The key was replaced, so nothing vouches for the rows up to here.
+    /// The key was replaced, so the rows up to here cannot be verified.
     KeyChanged,
 }
 
@@ -104,10 +106,10 @@ impl fmt::Display for AuditFault {
                 write!(formatter, "the head was removed, with {seq} rows left in the chain")
             }
             AuditProblem::KeyMissing => {
-                write!(formatter, "the key file was missing: nothing vouches for the {seq} rows up to then")
+                write!(formatter, "the key file was missing: the first {seq} rows cannot be verified")
             }
             AuditProblem::KeyChanged => {
-                write!(formatter, "the key file was replaced: nothing vouches for the {seq} rows up to then")
+                write!(formatter, "the key file was replaced: the first {seq} rows cannot be verified")
             }
         }
     }

@@ -298,7 +298,7 @@ fn the_verdict_says_when_the_key_is_missing_or_changed() {
         assert_eq!(verdict.fault, Some(fault(ROWS, AuditProblem::KeyMissing)));
         assert_eq!(
             verdict.to_string(),
-            "the audit chain is broken: the key file was missing: nothing vouches for the 9 rows up to then"
+            "the audit chain is broken: the key file was missing: the first 9 rows cannot be verified"
         );
     }
 }
@@ -326,7 +326,7 @@ fn a_trigger_planted_in_the_database_never_fires() {
         .unwrap();
     let store = Store::open(directory.path()).unwrap();
     fill_audit(&store, 2);
-    assert_eq!(store.audit(&AuditFilter::default()).unwrap().len(), 3);
+    assert_eq!(store.audit(&AuditFilter::default()).unwrap().rows.len(), 3);
     assert!(store.verify_audit().unwrap().is_intact());
 }
 
@@ -349,7 +349,7 @@ fn listing_is_newest_first_and_filters_by_action_sandbox_and_place() {
         store.append_audit(&entry(action, sandbox)).unwrap();
     }
     let places = |filter: AuditFilter| -> Vec<u64> {
-        store.audit(&filter).unwrap().iter().map(|row| row.seq).collect()
+        store.audit(&filter).unwrap().rows.iter().map(|row| row.seq).collect()
     };
     let all = AuditFilter::default;
     assert_eq!(places(all()), [4, 3, 2, 1]);
@@ -365,7 +365,7 @@ fn listing_is_newest_first_and_filters_by_action_sandbox_and_place() {
         [1]
     );
     assert_eq!(places(AuditFilter { limit: 2, before: Some(4), ..all() }), [3, 2]);
-    let rows = store.audit(&all()).unwrap();
+    let rows = store.audit(&all()).unwrap().rows;
     assert_eq!(rows[0].prev_hash, rows[1].hash);
     assert_eq!(rows[3].prev_hash, "0".repeat(64));
     assert_eq!(rows[3].detail, entry("exec", "a").detail);
@@ -414,7 +414,7 @@ fn rows_of_a_namespace_are_listed_apart_and_cannot_change_hands_unseen() {
     store.append_audit(&AuditEntry { namespace: Some("two".into()), ..entry("exec", "a") }).unwrap();
     let places = |namespace: &str| -> Vec<u64> {
         let filter = AuditFilter { namespace: Some(namespace.into()), ..AuditFilter::default() };
-        store.audit(&filter).unwrap().iter().map(|row| row.seq).collect()
+        store.audit(&filter).unwrap().rows.iter().map(|row| row.seq).collect()
     };
     assert_eq!((places("default"), places("one"), places("two")), (vec![1], vec![2], vec![3]));
     assert!(store.verify_audit().unwrap().is_intact());
@@ -431,4 +431,52 @@ fn rows_of_a_namespace_are_listed_apart_and_cannot_change_hands_unseen() {
         drop(store);
         std::fs::write(&path, original).unwrap();
     }
+}
+
+#[test]
+fn a_check_of_new_rows_begins_where_the_last_good_one_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    fill_audit(&store, 20);
+    // Without an earlier check everything is new.
+    assert_eq!(store.verify_new_audit().unwrap().checked, 20);
+    fill_audit(&store, 5);
+    let verdict = store.verify_new_audit().unwrap();
+    assert!(verdict.is_intact());
+    assert_eq!((verdict.rows, verdict.checked), (25, 5));
+    assert_eq!(store.verify_audit().unwrap().checked, 25);
+    drop(store);
+    let store = Store::open(directory.path()).unwrap();
+    fill_audit(&store, 2);
+    assert_eq!(store.verify_new_audit().unwrap().checked, 2, "also after a restart");
+
+    // A mark that was moved without the key counts for nothing.
+    let mark = |text: &str| store.set_value("audit_verified", text).unwrap();
+    let sealed = store.get_value("audit_verified").unwrap().unwrap();
+    mark(&sealed.replacen("27", "26", 1));
+    assert_eq!(store.verify_new_audit().unwrap().checked, 27);
+    mark("nonsense");
+    assert_eq!(store.verify_new_audit().unwrap().checked, 27);
+
+    // New rows are checked in full, and a fault leaves the mark where it was.
+    fill_audit(&store, 3);
+    raw(directory.path()).execute_batch("UPDATE audit SET actor = 'other' WHERE seq = 29").unwrap();
+    let edited = Some(fault(29, AuditProblem::Edited));
+    assert_eq!(store.verify_new_audit().unwrap().fault, edited);
+    assert_eq!(store.verify_new_audit().unwrap().fault, edited);
+}
+
+#[test]
+fn a_check_of_everything_finds_what_a_check_of_new_rows_does_not_look_at() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    fill_audit(&store, 9);
+    assert!(store.verify_audit().unwrap().is_intact());
+    raw(directory.path()).execute_batch("UPDATE audit SET actor = 'other' WHERE seq = 4").unwrap();
+    fill_audit(&store, 1);
+    assert!(store.verify_new_audit().unwrap().is_intact());
+    assert_eq!(store.verify_audit().unwrap().fault, Some(fault(4, AuditProblem::Edited)));
+    // The row a check ended with is looked at in any case.
+    raw(directory.path()).execute_batch("UPDATE audit SET actor = 'other' WHERE seq = 10").unwrap();
+    assert!(!store.verify_new_audit().unwrap().is_intact());
 }

@@ -38,7 +38,7 @@ fn the_history_is_bounded_by_count_and_by_age() {
 }
 
 #[test]
-fn who_tells_much_takes_no_room_from_who_tells_little() {
+fn a_namespace_with_many_events_does_not_displace_others() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let of =
@@ -73,8 +73,8 @@ fn events_are_found_by_what_they_are_about() {
         [row(1, "run_started", "a", 10), row(2, "run_failed", "a", 20), row(3, "run_started", "b", 30)];
     store.append_events(&rows).unwrap();
     let all = EventFilter { limit: 10, ..EventFilter::default() };
-    assert_eq!(ids(&store.events(&all).unwrap()), [3, 2, 1]);
-    let found = |filter: EventFilter| ids(&store.events(&EventFilter { limit: 10, ..filter }).unwrap());
+    assert_eq!(ids(&store.events(&all).unwrap().rows), [3, 2, 1]);
+    let found = |filter: EventFilter| ids(&store.events(&EventFilter { limit: 10, ..filter }).unwrap().rows);
     assert_eq!(found(EventFilter { kinds: vec!["run_started".into()], ..all.clone() }), [3, 1]);
     assert_eq!(found(EventFilter { sandbox: Some("a".into()), before: Some(2), ..all.clone() }), [1]);
     assert_eq!(found(EventFilter { since_ms: Some(20), ..all.clone() }), [3, 2]);
@@ -83,7 +83,7 @@ fn events_are_found_by_what_they_are_about() {
 }
 
 #[test]
-fn the_number_of_events_outlives_what_was_written_of_them() {
+fn event_ids_increase_after_a_crash() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let (counter, last) = store.event_counter().unwrap();

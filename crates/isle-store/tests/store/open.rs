@@ -46,7 +46,7 @@ fn the_directory_and_every_file_are_private() {
         names.push(entry.file_name().into_string().unwrap());
     }
     names.sort();
-    assert_eq!(names, ["audit.key", "isle.db", "isle.db-wal", "isle.lock"]);
+    assert_eq!(names, ["audit.key", "instance", "isle.db", "isle.db-wal", "isle.lock"]);
 }
 
 #[test]
@@ -95,10 +95,10 @@ fn a_second_opener_is_told_who_has_it_and_gets_in_when_the_last_clone_is_gone() 
     assert_eq!(locked(Store::open(directory.path())), Some(std::process::id()));
     drop(store);
     assert_eq!(locked(Store::open(directory.path())), Some(std::process::id()));
-    clone.set_fact("still", "working").unwrap();
+    clone.set_value("still", "working").unwrap();
     drop(clone);
     let store = Store::open(directory.path()).unwrap();
-    assert_eq!(store.get_fact("still").unwrap().as_deref(), Some("working"));
+    assert_eq!(store.get_value("still").unwrap().as_deref(), Some("working"));
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn an_orderly_end_leaves_no_log_behind() {
     drop(store);
     assert_eq!(
         contents(directory.path()).keys().map(String::as_str).collect::<Vec<_>>(),
-        ["audit.key", "isle.db"]
+        ["audit.key", "instance", "isle.db"]
     );
 }
 
@@ -177,7 +177,7 @@ fn a_damaged_database_is_refused_untouched_wherever_the_damage_is() {
     assert!(matches!(refused_untouched(directory.path()), StoreError::Corrupt { .. }));
     fs::write(&path, &good).unwrap();
     let store = Store::open(directory.path()).unwrap();
-    assert_eq!(store.runs(&RunFilter { limit: 1_000, ..RunFilter::default() }).unwrap().len(), 200);
+    assert_eq!(store.runs(&RunFilter { limit: 1_000, ..RunFilter::default() }).unwrap().rows.len(), 200);
 }
 
 #[test]
@@ -226,4 +226,50 @@ fn a_lock_that_outlives_its_holder_for_a_moment_is_waited_for() {
     assert!(!opening.is_finished());
     drop(held);
     opening.join().unwrap().unwrap();
+}
+
+/// A copy of a state directory as a crash leaves it: with a log.
+fn crashed(from: &Path) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    for name in ["isle.db", "isle.db-wal", "audit.key"] {
+        fs::copy(from.join(name), copy.path().join(name)).unwrap();
+    }
+    copy
+}
+
+#[test]
+fn a_large_database_is_checked_after_a_crash_while_it_serves() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(Store::open(directory.path()).unwrap());
+    raw(directory.path())
+        .execute_batch(
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)
+             INSERT INTO events (id, time_ms, namespace, kind, message, data)
+             SELECT i, i, 'default', 'run', hex(zeroblob(500)), '{}' FROM n",
+        )
+        .unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    store.set_value("there", "yes").unwrap();
+    let (whole, damaged) = (crashed(directory.path()), crashed(directory.path()));
+    let path = damaged.path().join("isle.db");
+    let mut bytes = fs::read(&path).unwrap();
+    assert!(bytes.len() > 16 << 20, "{} bytes", bytes.len());
+    let middle = bytes.len() / 2 / PAGE * PAGE;
+    bytes[middle..middle + PAGE].fill(0xa5);
+    fs::write(&path, bytes).unwrap();
+
+    // It opens at once, and stops writing as soon as it knows.
+    let store = Store::open(damaged.path()).unwrap();
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while store.damage().is_none() {
+        assert!(std::time::Instant::now() < patience, "the damage was not found");
+        std::thread::yield_now();
+    }
+    assert!(matches!(store.set_value("more", "no"), Err(StoreError::Corrupt { .. })));
+    drop(store);
+
+    let store = Store::open(whole.path()).unwrap();
+    assert_eq!(store.get_value("there").unwrap().as_deref(), Some("yes"));
+    store.set_value("more", "yes").unwrap();
+    assert_eq!(store.damage(), None);
 }

@@ -2,7 +2,8 @@
 
 use crate::common::{NETWORK, end, entry, run, sandbox};
 use isle_store::{
-    AuditFilter, RunEnd, RunFilter, RunOutput, RunRow, SandboxChange, SandboxRow, Store, StoreError, TokenRow,
+    AuditEntry, AuditFilter, RunEnd, RunFilter, RunOutput, RunRetention, RunRow, SandboxChange, SandboxRow,
+    Store, StoreError, TokenRow, WipeMark, WipeRow,
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -138,7 +139,7 @@ fn a_run_goes_from_begun_to_ended_with_its_output_and_audit_row() {
     assert_eq!(store.run("r1").unwrap(), Some(expected));
     assert!(store.unfinished_runs().unwrap().is_empty());
     assert_eq!(store.run_output("r1").unwrap(), Some(end.output));
-    assert_eq!(store.audit(&AuditFilter::default()).unwrap().len(), 1);
+    assert_eq!(store.audit(&AuditFilter::default()).unwrap().rows.len(), 1);
 }
 
 #[test]
@@ -153,7 +154,7 @@ fn a_run_ends_once() {
     assert!(matches!(unknown, Err(StoreError::RunNotFound { .. })));
     assert_eq!(store.run("r1").unwrap().unwrap().state, "completed");
     // Neither left an audit row behind, and the chain goes on without a gap.
-    assert_eq!(store.audit(&AuditFilter::default()).unwrap().len(), 1);
+    assert_eq!(store.audit(&AuditFilter::default()).unwrap().rows.len(), 1);
     assert_eq!(store.append_audit(&entry("note", "default")).unwrap(), 2);
     assert!(store.verify_audit().unwrap().is_intact());
 }
@@ -191,7 +192,7 @@ fn the_name_of_a_job_is_taken_while_it_is_open_and_means_the_newest() {
     assert!(store.jobs_named("", "other").unwrap().is_empty());
     store.begin_run(&run("r5", "a")).unwrap();
     let jobs = store.runs(&RunFilter { kind: Some("job".into()), ..RunFilter::default() }).unwrap();
-    let ids: Vec<&str> = jobs.iter().map(|row| row.id.as_str()).collect();
+    let ids: Vec<&str> = jobs.rows.iter().map(|row| row.id.as_str()).collect();
     assert_eq!(ids, ["r4", "r3", "r1"]);
 }
 
@@ -234,7 +235,7 @@ fn runs_are_listed_newest_first_by_sandbox_state_and_page() {
     let one_shot = RunRow { sandbox_name: None, ..run("r6", "x") };
     store.begin_run(&one_shot).unwrap();
     let ids = |filter: RunFilter| -> Vec<String> {
-        store.runs(&filter).unwrap().into_iter().map(|run| run.id).collect()
+        store.runs(&filter).unwrap().rows.into_iter().map(|run| run.id).collect()
     };
     let all = RunFilter::default;
     assert_eq!(ids(all()), ["r6", "r5", "r4", "r3", "r2", "r1"]);
@@ -265,18 +266,26 @@ fn forgetting_takes_old_ended_runs_and_their_output_and_nothing_else() {
     for count in 0..200 {
         finished(&store, &format!("r{count}"), 1_000 + count);
     }
-    assert_eq!(store.evict(1_000, 1_000_000, 2_000).unwrap(), 0);
-    assert_eq!(store.evict(100, 1_000_000, 2_000).unwrap(), 100);
+    let evict = |min_age_ms, max_age_ms, max_bytes, now_ms| {
+        store.evict(&RunRetention { min_age_ms, max_age_ms, max_bytes }, now_ms).unwrap()
+    };
+    // A run of six bytes of output counts for those and its row.
+    let kept = |runs: u64| runs * (512 + 6);
+    assert_eq!(evict(0, 1_000_000, kept(1_000), 2_000), 0);
+    // However many bytes there are: what is younger than the minimum age stays.
+    assert_eq!(evict(1_001, 1_000_000, 0, 2_000), 0);
+    assert_eq!(evict(0, 1_000_000, kept(100), 2_000), 100);
+    assert_eq!(evict(0, 1_000_000, kept(100), 2_000), 0);
     assert_eq!(store.run("r99").unwrap(), None);
     assert_eq!(store.run_output("r99").unwrap(), None);
     assert!(store.run("r100").unwrap().is_some());
     assert!(store.run("live").unwrap().is_some());
     // Those that ended before 2_000 - 850 = 1_150.
-    assert_eq!(store.evict(1_000, 850, 2_000).unwrap(), 50);
+    assert_eq!(evict(0, 850, u64::MAX, 2_000), 50);
     assert!(store.run("r149").unwrap().is_none());
     assert!(store.run("r150").unwrap().is_some());
-    assert_eq!(store.evict(0, 0, i64::MAX).unwrap(), 50);
-    assert_eq!(store.runs(&RunFilter::default()).unwrap().len(), 1);
+    assert_eq!(evict(0, 0, 0, i64::MAX), 50);
+    assert_eq!(store.runs(&RunFilter::default()).unwrap().rows.len(), 1);
     assert_eq!(store.verify_audit().unwrap().rows, 200);
     assert!(store.verify_audit().unwrap().is_intact());
     let outputs: i64 = crate::common::raw(directory.path())
@@ -285,25 +294,55 @@ fn forgetting_takes_old_ended_runs_and_their_output_and_nothing_else() {
     assert_eq!(outputs, 0);
     // A run begun after its elders were forgotten is still the newest.
     finished(&store, "after", 3_000);
-    assert_eq!(store.runs(&RunFilter::default()).unwrap()[0].id, "after");
+    assert_eq!(store.runs(&RunFilter::default()).unwrap().rows[0].id, "after");
 }
 
 #[test]
-fn facts_are_kept_and_replaced() {
+fn a_namespace_that_keeps_much_loses_its_own_runs_and_a_restart_counts_the_same() {
+    let (directory, store) = fresh();
+    let finish = |store: &Store, id: &str, namespace: &str| {
+        store.begin_run(&RunRow { namespace: namespace.into(), ..run(id, "box") }).unwrap();
+        let output = RunOutput { stdout_head: vec![b'x'; 10_000], ..RunOutput::default() };
+        let end = RunEnd { output, ended_at_ms: 1_000, ..end("completed") };
+        let of = (namespace != "default").then(|| namespace.to_owned());
+        store.finish_run(id, &end, &AuditEntry { namespace: of, ..entry("exec", "box") }).unwrap();
+    };
+    for count in 0..50 {
+        finish(&store, &format!("a{count}"), "acme");
+    }
+    finish(&store, "mine", "default");
+    finish(&store, "theirs", "small");
+    let retention = RunRetention { min_age_ms: 0, max_age_ms: i64::MAX, max_bytes: 20 * 10_512 };
+    assert_eq!(store.evict(&retention, 2_000).unwrap(), 30);
+    drop(store);
+    let store = Store::open(directory.path()).unwrap();
+    assert_eq!(store.evict(&retention, 2_000).unwrap(), 0);
+    for count in 50..55 {
+        finish(&store, &format!("a{count}"), "acme");
+    }
+    assert_eq!(store.evict(&retention, 2_000).unwrap(), 5);
+    assert!(store.run("a34").unwrap().is_none() && store.run("a35").unwrap().is_some());
+    for other in ["mine", "theirs"] {
+        assert!(store.run(other).unwrap().is_some(), "{other} is not acme's");
+    }
+}
+
+#[test]
+fn values_are_stored_and_replaced() {
     let (_directory, store) = fresh();
-    assert_eq!(store.get_fact("instance").unwrap(), None);
-    store.set_fact("instance", "one").unwrap();
-    store.set_fact("instance", "two").unwrap();
-    assert_eq!(store.get_fact("instance").unwrap().as_deref(), Some("two"));
+    assert_eq!(store.get_value("instance").unwrap(), None);
+    store.set_value("instance", "one").unwrap();
+    store.set_value("instance", "two").unwrap();
+    assert_eq!(store.get_value("instance").unwrap().as_deref(), Some("two"));
 }
 
 #[test]
 fn the_boot_clock_does_not_go_back_and_the_boot_has_a_name() {
-    let first = isle_store::boot_clock_ms();
+    let first = isle_core::clock::boot_clock_ms();
     assert!(first > 0);
-    assert!(isle_store::boot_clock_ms() >= first);
-    let id = isle_store::boot_id().unwrap();
-    assert_eq!(Some(id), isle_store::boot_id());
+    assert!(isle_core::clock::boot_clock_ms() >= first);
+    let id = isle_core::clock::boot_id().unwrap();
+    assert_eq!(Some(id), isle_core::clock::boot_id());
 }
 
 #[test]
@@ -356,7 +395,7 @@ fn the_same_name_in_two_namespaces_is_two_sandboxes_and_two_jobs() {
             before: before.map(str::to_owned),
             ..RunFilter::default()
         };
-        store.runs(&filter).map(|rows| rows.into_iter().map(|row| row.id).collect::<Vec<_>>())
+        store.runs(&filter).map(|page| page.rows.into_iter().map(|row| row.id).collect::<Vec<_>>())
     };
     assert_eq!(only("two", None).unwrap(), ["r2"]);
     assert!(matches!(only("two", Some("r1")), Err(StoreError::RunNotFound { .. })));
@@ -381,4 +420,36 @@ fn a_token_and_its_namespace_are_kept_and_the_namespace_outlives_it() {
     assert!(store.tokens().unwrap().is_empty());
     assert_eq!(store.namespaces().unwrap(), ["one"]);
     assert!(store.verify_audit().unwrap().is_intact());
+}
+
+#[test]
+fn a_wipe_is_on_record_until_everything_is_gone() {
+    let (directory, store) = fresh();
+    let wipe = |what: &str| WipeRow { sandbox: "acme@box".into(), what: what.into(), asked_at_ms: 5 };
+    store.insert_sandbox(&sandbox("s1", Some("box"))).unwrap();
+    let destroying = SandboxChange { state: Some("destroying".into()), ..SandboxChange::default() };
+    let mark = WipeMark { id: "s1", change: destroying, audit: None };
+    store.begin_wipe(&wipe("volume"), Some(mark)).unwrap();
+    assert_eq!(store.sandboxes().unwrap()[0].state, "destroying");
+    // One of the files does not make it smaller, and no other word is taken.
+    store.begin_wipe(&wipe("workspace"), None).unwrap();
+    assert!(matches!(store.begin_wipe(&wipe("all"), None), Err(StoreError::UnknownWord { .. })));
+    // What it says of a sandbox that is not there is not on record either.
+    let missing = WipeMark {
+        id: "s9",
+        change: SandboxChange { state: Some("failed".into()), ..SandboxChange::default() },
+        audit: None,
+    };
+    let other = WipeRow { sandbox: "other".into(), ..wipe("volume") };
+    assert!(store.begin_wipe(&other, Some(missing)).is_err());
+    drop(store);
+    let store = Store::open(directory.path()).unwrap();
+    assert_eq!(store.wipes().unwrap(), [wipe("volume")]);
+    store.wipe_sandbox_audited("s1", "acme@box", &entry("destroy_sandbox", "box")).unwrap();
+    assert_eq!(store.wipes().unwrap(), []);
+    store.begin_wipe(&wipe("workspace"), None).unwrap();
+    store.insert_sandbox(&sandbox("s2", Some("box"))).unwrap();
+    let running = SandboxChange { state: Some("running".into()), ..SandboxChange::default() };
+    store.emptied_sandbox_audited("s2", "acme@box", &running, &entry("create_sandbox", "box")).unwrap();
+    assert_eq!(store.wipes().unwrap(), []);
 }

@@ -1,9 +1,9 @@
-//! One block that begins an entry.
+//! The header block of an entry.
 
 use super::BLOCK;
 use super::reader::TarError;
 
-/// The fields of a header that count.
+/// The relevant fields of a header.
 #[derive(Debug)]
 pub(super) struct Header {
     pub(super) name: Vec<u8>,
@@ -14,7 +14,7 @@ pub(super) struct Header {
     pub(super) link: Vec<u8>,
 }
 
-/// Reads a header; `None` is a block of zeros, which ends an archive.
+/// Parses a header; `None` for a block of zeros, which ends an archive.
 pub(super) fn parse(block: &[u8; BLOCK]) -> Result<Option<Header>, TarError> {
     if block.iter().all(|&byte| byte == 0) {
         return Ok(None);
@@ -29,7 +29,7 @@ pub(super) fn parse(block: &[u8; BLOCK]) -> Result<Option<Header>, TarError> {
         return Err(TarError::NotAnArchive);
     }
     let mut name = text(&block[..100]);
-    // Only POSIX archives keep a prefix there; those of GNU keep times.
+    // Only POSIX archives have a prefix there; GNU archives have times.
     if &block[257..263] == b"ustar\0" && block[345] != 0 {
         name = [text(&block[345..500]), name].join(&b'/');
     }
@@ -47,7 +47,7 @@ fn text(field: &[u8]) -> Vec<u8> {
     field.split(|&byte| byte == 0).next().unwrap_or_default().to_vec()
 }
 
-/// Octal digits, or with the highest bit set a number of bytes.
+/// Octal digits, or a binary number if the highest bit is set.
 fn number(field: &[u8]) -> Option<u64> {
     if field[0] & 0x80 != 0 {
         if field[0] != 0x80 {

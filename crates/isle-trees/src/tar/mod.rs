@@ -1,6 +1,5 @@
-//! Tar archives, read with suspicion and written plainly. The reader is fed with bytes as they come
-//! and hands out entries; it takes nothing from an archive that could lead out of the directory it is
-//! unpacked in.
+//! Tar archives: a strict reader and a simple writer. The reader is fed with bytes and returns entries; it
+//! rejects everything that could leave the directory of the archive.
 
 mod header;
 mod reader;
@@ -9,5 +8,5 @@ mod writer;
 pub use reader::{Entry, EntryKind, Reader, Sink, TarError};
 pub use writer::{end, padding, write_comments, write_header};
 
-/// Everything in an archive is a multiple of this.
+/// The block size of archives.
 pub const BLOCK: usize = 512;

@@ -1,38 +1,38 @@
-//! Reading an archive as it comes in. Every name is checked here, once: relative, without `..`, of
-//! bounded length. Links must stay inside; hard links, devices, pipes and sparse files are refused.
+//! Reading an archive incrementally. Every name is checked here, once: relative, without `..`, of bounded
+//! length. Symbolic links must stay inside; hard links, devices, pipes and sparse files are rejected.
 
 use super::BLOCK;
 use super::header::{self, Header};
 
-/// The longest path, in bytes.
+/// Maximum length of a path, in bytes.
 const LONGEST_PATH: usize = 4095;
-/// The longest name in it.
+/// Maximum length of a name.
 const LONGEST_NAME: usize = 255;
-/// The most directories above a name.
+/// Maximum depth.
 const DEEPEST: usize = 128;
-/// The longest extended header.
+/// Maximum length of an extended header.
 const LONGEST_EXTENSION: u64 = 64 * 1024;
 
-/// Comments that are kept.
+/// Maximum number of comments.
 const MOST_COMMENTS: usize = 200;
 
-/// What an entry is.
+/// The type of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryKind {
-    /// A file of so many bytes.
+    /// A file with its size.
     File(u64),
     /// A directory.
     Directory,
-    /// A link to a path that stays inside.
+    /// A symbolic link to a path inside.
     Symlink(Vec<u8>),
 }
 
 /// One entry, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The parts of its path; none is empty, `.` or `..`.
+    /// The components of its path; none is empty, `.` or `..`.
     pub parts: Vec<Vec<u8>>,
-    /// What it is.
+    /// Its type.
     pub kind: EntryKind,
     /// Permission bits.
     pub mode: u32,
@@ -40,38 +40,38 @@ pub struct Entry {
     pub modified: i64,
 }
 
-/// Why an archive is not taken.
+/// Why an archive is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TarError {
-    /// The bytes are something else.
-    #[error("it is not a tar archive, or a damaged one")]
+    /// Not a tar archive.
+    #[error("it is not a tar archive, or it is damaged")]
     NotAnArchive,
-    /// It ends in the middle.
-    #[error("the archive breaks off")]
+    /// Truncated.
+    #[error("the archive is truncated")]
     BreaksOff,
-    /// A name that could lead elsewhere.
-    #[error("{0:?} is no name an archive may hold: {1}")]
+    /// An unsafe name.
+    #[error("{0:?} is not a valid name in an archive: {1}")]
     Name(String, &'static str),
-    /// A link that leads elsewhere.
-    #[error("the link {0:?} leads out of the archive, to {1:?}")]
+    /// A symbolic link that points outside.
+    #[error("the symbolic link {0:?} points outside the archive, to {1:?}")]
     Link(String, String),
-    /// Something that is neither file, directory nor link.
-    #[error("{0:?} is {1}, which is not unpacked")]
+    /// An unsupported type.
+    #[error("{0:?} is {1}, which is not supported")]
     Kind(String, &'static str),
-    /// More than allowed.
-    #[error("the archive holds more than {0} {1}")]
+    /// Too large.
+    #[error("the archive has more than {0} {1}")]
     TooLarge(u64, &'static str),
 }
 
-/// Takes what a reader finds.
+/// Receives the entries of a reader.
 pub trait Sink {
-    /// How taking can fail.
+    /// The error of the receiver.
     type Error: From<TarError>;
     /// An entry begins.
     fn begin(&mut self, entry: Entry) -> Result<(), Self::Error>;
-    /// Bytes of the file that began last.
+    /// Bytes of the current file.
     fn data(&mut self, bytes: &[u8]) -> Result<(), Self::Error>;
-    /// The file that began last is complete.
+    /// The current file is complete.
     fn complete(&mut self) -> Result<(), Self::Error>;
 }
 
@@ -80,7 +80,7 @@ enum Extension {
     LongName,
     LongLink,
     Pax,
-    /// Global ones say nothing about files; comments in them are kept.
+    /// Global headers; only their comments are used.
     Global,
 }
 
@@ -109,13 +109,13 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// What the archive says beside its entries.
+    /// The comments of the archive.
     #[must_use]
     pub fn comments(&self) -> &[Vec<u8>] {
         &self.comments
     }
 
-    /// A reader that takes at most so many entries, and so many bytes of files.
+    /// A reader with limits on entries and bytes of files.
     #[must_use]
     pub fn new(most_entries: u64, most_bytes: u64) -> Self {
         Self {
@@ -181,7 +181,7 @@ impl Reader {
         Ok(())
     }
 
-    /// There are no more bytes. An archive without its end is not one.
+    /// The archive has ended. It is truncated without its end marker.
     pub fn finish(&self) -> Result<(), TarError> {
         match self.state {
             State::Ended => Ok(()),
@@ -251,7 +251,7 @@ impl Reader {
             if header.size > LONGEST_EXTENSION {
                 return Err(TarError::TooLarge(LONGEST_EXTENSION, "bytes about one entry").into());
             }
-            // They come before an entry and are not counted as one, but must not be endless either.
+            // Extensions precede an entry and are not entries, but their number is limited, too.
             self.count()?;
             let padding = padding_of(header.size);
             self.state = State::Extension { what, left: header.size, padding, text: Vec::new() };
@@ -279,7 +279,7 @@ impl Reader {
         let parts = parts(&name)?;
         match &kind {
             EntryKind::File(_) | EntryKind::Symlink(_) if parts.is_empty() => {
-                return Err(TarError::Name(shown(), "it names the directory itself").into());
+                return Err(TarError::Name(shown(), "it is the directory itself").into());
             }
             EntryKind::Symlink(target) => stays_inside(&parts, target, &name)?,
             EntryKind::File(_) | EntryKind::Directory => {}
@@ -346,7 +346,7 @@ fn parts(name: &[u8]) -> Result<Vec<Vec<u8>>, TarError> {
     Ok(parts)
 }
 
-/// Whether a link, seen from where it stands, stays below the top whatever else is unpacked.
+/// Whether a symbolic link, relative to its directory, stays below the top whatever else is unpacked.
 fn stays_inside(parts: &[Vec<u8>], target: &[u8], name: &[u8]) -> Result<(), TarError> {
     let refuse = || {
         let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -57,7 +57,7 @@ fn forged(change: impl Fn(&mut [u8])) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_written_is_read_back_however_it_is_cut() {
+fn a_written_archive_is_read_back_in_pieces_of_any_size() {
     let long = [b"d/".repeat(60), vec![b'n'; 200], b"\n\xff".to_vec()].concat();
     let entries: &[(&[u8], EntryKind, &[u8])] = &[
         (b"dir", EntryKind::Directory, b""),
@@ -79,7 +79,7 @@ fn what_was_written_is_read_back_however_it_is_cut() {
 }
 
 #[test]
-fn names_that_could_lead_elsewhere_are_refused() {
+fn unsafe_names_are_rejected() {
     let too_deep = b"d/".repeat(130);
     let too_long = [b'x'; 300];
     for bad in [&b"../x"[..], b"a/../../x", b"/etc/passwd", b"a/..", &too_deep, &too_long] {
@@ -91,7 +91,7 @@ fn names_that_could_lead_elsewhere_are_refused() {
 }
 
 #[test]
-fn links_that_lead_outside_are_refused() {
+fn links_that_point_outside_are_rejected() {
     for (at, target) in [
         (&b"l"[..], &b"/etc"[..]),
         (b"l", b"../x"),
@@ -107,7 +107,7 @@ fn links_that_lead_outside_are_refused() {
 }
 
 #[test]
-fn hard_links_devices_pipes_and_sparse_files_are_refused() {
+fn hard_links_devices_pipes_and_sparse_files_are_rejected() {
     for kind in [b'1', b'3', b'4', b'6', b'S', b'V', b'Z'] {
         let refused = read_in(&forged(|header| header[156] = kind), 512).unwrap_err();
         assert!(matches!(refused, TarError::Kind(..)), "{refused}");
@@ -115,7 +115,7 @@ fn hard_links_devices_pipes_and_sparse_files_are_refused() {
 }
 
 #[test]
-fn what_is_damaged_or_breaks_off_is_refused() {
+fn a_damaged_or_truncated_archive_is_rejected() {
     let whole = archive(&[(b"a", EntryKind::File(600), &[1; 600])]);
     for cut in [0, 1, 511, 512, 700, 1535, 1536] {
         assert_eq!(read_in(&whole[..cut], 512).unwrap_err(), TarError::BreaksOff, "{cut}");
@@ -132,7 +132,7 @@ fn what_is_damaged_or_breaks_off_is_refused() {
 }
 
 #[test]
-fn too_much_is_refused_before_it_is_read() {
+fn limits_are_checked_before_reading() {
     let huge = forged(|header| header[124..135].copy_from_slice(b"77777777777"));
     assert!(matches!(read_in(&huge, 512).unwrap_err(), TarError::TooLarge(..)));
     let name = |number: usize| format!("f{number}").into_bytes();
@@ -151,7 +151,7 @@ fn too_much_is_refused_before_it_is_read() {
 }
 
 #[test]
-fn what_other_programs_write_is_read() {
+fn archives_of_other_programs_are_read() {
     let place = tempfile::tempdir().unwrap();
     let long = "n".repeat(150);
     std::fs::create_dir(place.path().join("d")).unwrap();

@@ -1,9 +1,9 @@
-//! Writing an archive in the form of GNU tar, which takes names of any length and any bytes.
+//! Writing an archive in GNU format, which allows names of any length and any bytes.
 
 use super::BLOCK;
 use super::reader::EntryKind;
 
-/// Appends the header of an entry. A name that is too long for it comes as an entry before.
+/// Appends the header of an entry. A long name is written as a separate entry before it.
 pub fn write_header(out: &mut Vec<u8>, path: &[u8], kind: &EntryKind, mode: u32, modified: i64) {
     let (kind_byte, size, link): (u8, u64, &[u8]) = match kind {
         EntryKind::File(size) => (b'0', *size, b""),
@@ -22,7 +22,7 @@ pub fn write_header(out: &mut Vec<u8>, path: &[u8], kind: &EntryKind, mode: u32,
     block(out, &path, kind_byte, size, mode, modified, link);
 }
 
-/// Fills up to the next block what has so many bytes.
+/// Pads contents of `size` bytes to the next block.
 pub fn padding(out: &mut Vec<u8>, size: u64) {
     let over = usize::try_from(size % BLOCK as u64).unwrap_or(0);
     if over > 0 {
@@ -35,11 +35,11 @@ pub fn end(out: &mut Vec<u8>) {
     out.resize(out.len() + 2 * BLOCK, 0);
 }
 
-/// Appends comments that every reader of archives passes over; those that do not fit are left out.
+/// Appends comments, which other tar programs ignore; those that do not fit are skipped.
 pub fn write_comments(out: &mut Vec<u8>, comments: &[Vec<u8>]) {
     let mut records = Vec::new();
     for comment in comments {
-        // ` comment=` and the line break, and the digits of the length itself.
+        // ` comment=`, the line break, and the digits of the length.
         let bare = comment.len() + 10;
         let mut length = bare + bare.to_string().len();
         length = bare + length.to_string().len();

@@ -1,65 +1,65 @@
-//! The shape of the commands about children: `spawn`, `children` and `bridge`.
+//! Arguments of `spawn`, `children` and `bridge`.
 
 use clap::Args;
 
 #[derive(Debug, Args)]
 pub(crate) struct SpawnArguments {
-    /// Whose child
+    /// Parent sandbox
     #[arg(default_value = "default")]
     pub(crate) parent: String,
-    /// What to call it; numbered after its parent when left out
+    /// Name of the child (default: the next number)
     #[arg(long, short)]
     pub(crate) name: Option<String>,
-    /// One of the images its parent's policy allows
+    /// Image, one of those the parent's spawn policy allows
     #[arg(long)]
     pub(crate) image: Option<String>,
-    /// CPUs, at least 1; cut to what is allowed
+    /// CPU limit, at least 1; capped by the spawn policy
     #[arg(long)]
     pub(crate) cpus: Option<f64>,
-    /// Memory, at least 64M; cut to what is allowed
+    /// Memory limit, at least 64M; capped by the spawn policy
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<String>,
-    /// How long it lives, such as 60s; cut to what is allowed
+    /// TTL, such as 60s; capped by the spawn policy
     #[arg(long, value_name = "DURATION")]
     pub(crate) ttl: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ChildrenArguments {
-    /// Whose
+    /// Parent sandbox
     #[arg(default_value = "default")]
     pub(crate) parent: String,
-    /// Destroy these children or grandchildren in place of listing them
+    /// Destroy these children or grandchildren
     #[arg(long, value_name = "NAME", conflicts_with = "reset_count")]
     pub(crate) destroy: Vec<String>,
-    /// Let the sandbox spawn as if it never had
+    /// Reset the number of children spawned so far to zero
     #[arg(long)]
     pub(crate) reset_count: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct BridgeArguments {
-    /// The sandbox that gets it
+    /// Target sandbox
     pub(crate) name: String,
-    /// The data, as JSON
+    /// JSON value to copy
     #[arg(conflicts_with_all = ["from", "file", "variable", "context"])]
     pub(crate) value: Option<String>,
-    /// What it is called there
+    /// Name of the data in the target sandbox
     #[arg(long = "as", value_name = "NAME")]
     pub(crate) called: Option<String>,
-    /// The sandbox that has it
+    /// Source sandbox
     #[arg(long, value_name = "SANDBOX")]
     pub(crate) from: Option<String>,
-    /// A file there that holds JSON
+    /// JSON file in the source sandbox
     #[arg(long, value_name = "PATH")]
     pub(crate) file: Option<String>,
-    /// A variable there, in a context
+    /// Variable of a context in the source sandbox
     #[arg(long)]
     pub(crate) variable: Option<String>,
-    /// The context of the variable
+    /// Context of the variable
     #[arg(long)]
     pub(crate) context: Option<String>,
-    /// The only context that gets it as a variable
+    /// Set the variable in this context only
     #[arg(long, value_name = "CONTEXT")]
     pub(crate) to_context: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! The shape of `isle file`: one file of a sandbox at a time. Whole trees are `cp` and `sync`.
+//! Arguments of `isle file`, which works on one file of a sandbox at a time; whole trees are `cp` and `sync`.
 
 use clap::{Args, Subcommand};
 
@@ -12,120 +12,120 @@ pub(crate) struct FileArguments {
 pub(crate) enum FileCommand {
     /// List a directory
     Ls {
-        /// The sandbox
+        /// Sandbox name
         name: String,
         /// Directory, relative to /workspace or absolute
         path: Option<String>,
-        /// Levels down
+        /// Maximum depth
         #[arg(long, value_name = "LEVELS")]
         depth: Option<u32>,
-        /// Only names like this, at any depth, such as '*.py'
+        /// Only names that match this glob pattern, such as '*.py'
         #[arg(long)]
         glob: Option<String>,
-        /// Entries at most
+        /// Maximum number of entries
         #[arg(long)]
         limit: Option<u32>,
     },
-    /// Print a text file, or some lines of it
+    /// Print a text file, or a range of its lines
     Cat {
-        /// The sandbox
+        /// Sandbox name
         name: String,
         /// File, relative to /workspace or absolute
         path: String,
-        /// Only these, such as 10-20
+        /// Only these lines, such as 10-20
         #[arg(long, value_name = "FROM-TO")]
         lines: Option<String>,
     },
-    /// Find lines that match a regular expression
+    /// Search files for a regular expression
     Grep {
-        /// The sandbox
+        /// Sandbox name
         name: String,
-        /// What to look for
+        /// Pattern
         pattern: String,
         /// Directory or file, relative to /workspace or absolute
         path: Option<String>,
-        /// The pattern is plain text
+        /// Treat the pattern as literal text
         #[arg(long, short = 'F')]
         literal: bool,
-        /// Capitals count as small letters
+        /// Ignore case
         #[arg(long, short = 'i')]
         ignore_case: bool,
-        /// Only these files, such as '*.py'
+        /// Only files that match this glob pattern, such as '*.py'
         #[arg(long)]
         glob: Option<String>,
-        /// Lines shown around each match
+        /// Lines of context around each match
         #[arg(long, short = 'C', value_name = "LINES")]
         context: Option<u32>,
-        /// Matches at most
+        /// Maximum number of matches
         #[arg(long)]
         limit: Option<u32>,
     },
-    /// Replace exact text; nothing changes unless it is there once
+    /// Replace exact text, which must occur exactly once
     Edit {
-        /// The sandbox
+        /// Sandbox name
         name: String,
         /// File, relative to /workspace or absolute
         path: String,
-        /// Text as it stands in the file
+        /// Text to replace
         #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
         old: String,
-        /// Text in its place
+        /// Replacement text
         #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
         new: String,
-        /// Replace it wherever it stands
+        /// Replace all occurrences
         #[arg(long)]
         all: bool,
     },
     /// Move or rename a file or directory
     Mv {
-        /// The sandbox
+        /// Sandbox name
         name: String,
-        /// What to move
+        /// Source path
         from: String,
-        /// Its new path
+        /// Destination path
         to: String,
-        /// Also when a file stands there
+        /// Overwrite an existing file
         #[arg(long, short)]
         force: bool,
     },
     /// Remove a file
     Rm {
-        /// The sandbox
+        /// Sandbox name
         name: String,
         /// File, relative to /workspace or absolute
         path: String,
-        /// Directories too, with all they hold
+        /// Remove directories and their contents recursively
         #[arg(long, short)]
         recursive: bool,
     },
-    /// Show kind, size, mode, owner and time of a file
+    /// Show type, size, mode, owner and modification time of a file
     Stat {
-        /// The sandbox
+        /// Sandbox name
         name: String,
         /// File, relative to /workspace or absolute
         path: String,
     },
     /// Clone a git repository
     Clone {
-        /// The sandbox
+        /// Sandbox name
         name: String,
-        /// Such as https://host/owner/name.git
+        /// Repository URL, such as https://host/owner/name.git
         url: String,
-        /// Where to; the repository's name in /workspace when left out
+        /// Target directory (default: the repository name in /workspace)
         path: Option<String>,
         /// Branch or tag
         #[arg(long)]
         branch: Option<String>,
-        /// Commits of history; 1 when left out, 0 is all
+        /// Number of commits to fetch; 0 fetches all (default: 1)
         #[arg(long, value_name = "COMMITS")]
         depth: Option<u32>,
-        /// Variable of this shell that holds the access token
+        /// Environment variable of this shell that contains the access token
         #[arg(long, value_name = "VARIABLE")]
         token_from: Option<String>,
-        /// User name that goes with the token
+        /// User name for the token
         #[arg(long)]
         username: Option<String>,
-        /// Let git reach the host of the URL (git), or another host
+        /// Allow git to connect to the host of the URL (git), or to another host
         #[arg(long, value_name = "git|HOST")]
         allow: Vec<String>,
     },

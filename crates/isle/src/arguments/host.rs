@@ -4,47 +4,52 @@ use clap::Args;
 
 /// Arguments of `isle mcp`.
 #[derive(Debug, Args)]
+#[command(after_help = super::examples::MCP)]
 pub(crate) struct McpArguments {
-    /// Sets of tools the client is shown: core, files, jobs, contexts, environment, lifecycle, children, admin, network, secrets, or all
+    /// Toolsets to offer: core, files, jobs, contexts, environment, lifecycle, children, admin, network, secrets, or all
     #[arg(long, value_name = "SET,SET")]
     pub(crate) toolsets: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct AuditArguments {
-    /// How many rows
+    /// Maximum number of rows to show
     #[arg(long, default_value_t = 50)]
     pub(crate) limit: u32,
-    /// Check the whole chain
+    /// Verify the audit chain
     #[arg(long)]
     pub(crate) verify: bool,
+    /// Verify only rows added since the last successful verification
+    #[arg(long, requires = "verify")]
+    pub(crate) since_last: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = super::examples::SERVE)]
 pub(crate) struct ServeArguments {
-    /// Also listen on TCP, such as 127.0.0.1:7777; a token is always needed there
+    /// Also listen on this TCP address, such as 127.0.0.1:7777; clients need a token
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
-    /// Let --listen be another address than loopback
+    /// Allow --listen addresses other than loopback
     #[arg(long)]
     pub(crate) allow_remote: bool,
-    /// Stay in the foreground, as is the default
+    /// Stay in the foreground (default)
     #[arg(long, conflicts_with = "background")]
     pub(crate) foreground: bool,
-    /// Leave the terminal and say on standard output when ready
+    /// Detach from the terminal and report readiness on standard output
     #[arg(long, hide = true)]
     pub(crate) background: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArguments {
-    /// Attack a sandbox of each tier and tell what gets through
+    /// Run the containment attacks in a sandbox of each tier and report the results
     #[arg(long)]
     pub(crate) deep: bool,
-    /// Attack this tier only
+    /// Test only this tier
     #[arg(long, requires = "deep")]
     pub(crate) tier: Option<String>,
-    /// Look in this process, not from where a daemon would be started
+    /// Check in this process, not in the scope in which a daemon would start
     #[arg(long, hide = true)]
     pub(crate) here: bool,
 }
@@ -53,7 +58,7 @@ pub(crate) struct DoctorArguments {
 pub(crate) struct CallArguments {
     /// Name of the operation
     pub(crate) operation: Option<String>,
-    /// Its arguments as a JSON object; `-` reads them from standard input
+    /// Arguments as a JSON object; `-` reads standard input
     pub(crate) input: Option<String>,
     /// Describe the operation and its arguments
     #[arg(long, short)]
@@ -62,13 +67,13 @@ pub(crate) struct CallArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ConfigArguments {
-    /// Print the JSON schema of the files
+    /// Print the JSON schema of the configuration files
     #[arg(long)]
     pub(crate) schema: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArguments {
-    /// The shell
+    /// Shell
     pub(crate) shell: clap_complete::Shell,
 }

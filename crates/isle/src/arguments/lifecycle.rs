@@ -1,52 +1,53 @@
-//! Arguments of the commands about how long sandboxes live.
+//! Arguments of `create`, `extend`, `pause` and `resume`.
 
 use clap::Args;
 
 use super::SandboxArguments;
 
 #[derive(Debug, Args)]
+#[command(after_help = super::examples::CREATE)]
 pub(crate) struct CreateArguments {
-    /// Its name
+    /// Sandbox name
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) sandbox: SandboxArguments,
-    /// How long it lives, such as 2h; none for without an end
-    #[arg(long, value_name = "TIME")]
+    /// Time to live, such as 2h, or none for no limit
+    #[arg(long, value_name = "DURATION")]
     pub(crate) ttl: Option<String>,
-    /// How long it lives unused, such as 30m; left out, a week
-    #[arg(long, value_name = "TIME")]
+    /// Remove the sandbox after this idle time, such as 30m (default: 7d)
+    #[arg(long, value_name = "DURATION")]
     pub(crate) idle: Option<String>,
-    /// Settings under a name of the configuration; flags are stronger
+    /// Profile of the configuration; flags override its settings
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
-    /// What it may reach, such as example.com:443; may be given several times
+    /// Allow connections to this host, such as example.com:443; repeatable
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) allow: Vec<String>,
-    /// Give every command a secret as a placeholder, which its hosts see as the value
+    /// Set a variable to a placeholder that is replaced by the secret in requests to its hosts
     #[arg(long, value_name = "NAME[=VARIABLE]")]
     pub(crate) secret: Vec<String>,
-    /// Give every command the value of a secret, masked in what comes out
+    /// Set a variable to the value of a secret; the value is masked in output
     #[arg(long, value_name = "NAME[=VARIABLE]")]
     pub(crate) expose_secret: Vec<String>,
-    /// Place a file of this host in it
+    /// Copy a file of this host into the sandbox
     #[arg(long, value_name = "HOST:GUEST")]
     pub(crate) file: Vec<String>,
-    /// Set a variable of every command in it
+    /// Set an environment variable for all commands of the sandbox
     #[arg(long, short, value_name = "NAME=VALUE")]
     pub(crate) env: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ExtendArguments {
-    /// The sandbox
+    /// Sandbox name
     pub(crate) name: String,
-    /// How much longer, such as 30m
+    /// Time to add, such as 30m
     pub(crate) by: String,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PauseArguments {
-    /// The sandboxes
+    /// Sandbox names
     #[arg(required = true)]
     pub(crate) names: Vec<String>,
 }

@@ -3,38 +3,39 @@
 use clap::{Args, Subcommand};
 
 #[derive(Debug, Args)]
+#[command(after_help = super::examples::ALLOW)]
 pub(crate) struct AllowArguments {
-    /// The sandbox; with --all it is left out
+    /// Sandbox name; omitted with --all
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
-    /// Hosts, such as example.com:443, *.example.com or 10.0.0.5:5432; /tcp, /tls or /http may follow;
-    /// 'https://example.com/v1/* GET,POST' for some requests only; or pip, npm, apt, cargo for what these
-    /// use on this host
+    /// Hosts, such as example.com:443, *.example.com or 10.0.0.5:5432, optionally with /tcp, /tls or /http;
+    /// 'https://example.com/v1/* GET,POST' for certain requests only; or pip, npm, apt, cargo for the
+    /// registries these use on this host
     #[arg(required_unless_present = "all", value_name = "HOST[:PORT]")]
     pub(crate) hosts: Vec<String>,
-    /// All sandboxes of the namespace, those that are made later included
+    /// Grant to all current and future sandboxes of the namespace
     #[arg(long)]
     pub(crate) all: bool,
-    /// How long, such as 1h; until it is taken back when left out
+    /// Expire the grant after this time, such as 1h (default: until revoked)
     #[arg(long = "for", value_name = "DURATION")]
     pub(crate) lifetime: Option<String>,
-    /// Bytes in both directions, in all, such as 100M
+    /// Maximum number of bytes in both directions, such as 100M
     #[arg(long, value_name = "SIZE")]
     pub(crate) total: Option<String>,
-    /// Bytes per second, such as 1M
+    /// Maximum bytes per second, such as 1M
     #[arg(long, value_name = "SIZE")]
     pub(crate) rate: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RevokeArguments {
-    /// The sandbox; with --all it is left out
+    /// Sandbox name; omitted with --all
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
-    /// Grants as `isle grants` shows them
+    /// Grants as printed by `isle grants`
     #[arg(required_unless_present = "all", value_name = "GRANT")]
     pub(crate) hosts: Vec<String>,
-    /// What all sandboxes of the namespace were granted
+    /// Revoke grants of the whole namespace
     #[arg(long)]
     pub(crate) all: bool,
 }
@@ -42,7 +43,7 @@ pub(crate) struct RevokeArguments {
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct GrantsArguments {
-    /// The same as `isle grants list`
+    /// Sandbox name; same as `isle grants list NAME`
     pub(crate) name: Option<String>,
     #[command(subcommand)]
     pub(crate) command: Option<GrantsCommand>,
@@ -50,23 +51,23 @@ pub(crate) struct GrantsArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum GrantsCommand {
-    /// List what a sandbox may reach and asks for; without a name, what all of the namespace do
+    /// List grants and pending requests of a sandbox, or of the namespace
     List {
-        /// The sandbox
+        /// Sandbox name
         name: Option<String>,
     },
-    /// Grant exactly what a request names
+    /// Approve a request
     Approve(ApproveArguments),
-    /// Deny what a request names; for a while it is not asked for again
+    /// Deny a request; the same request is suppressed for a while
     Deny {
-        /// The request, as `isle grants list` shows it
+        /// Request id as printed by `isle grants list`
         request: String,
     },
-    /// Take grants back, as `isle revoke`
+    /// Revoke grants; same as `isle revoke`
     Revoke(RevokeArguments),
-    /// Show requests as they are made, until interrupted
+    /// Print new requests until interrupted
     Watch {
-        /// Those of all namespaces
+        /// Requests of all namespaces
         #[arg(long)]
         all: bool,
     },
@@ -74,43 +75,58 @@ pub(crate) enum GrantsCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ApproveArguments {
-    /// The request, as `isle grants list` shows it
+    /// Request id as printed by `isle grants list`
     pub(crate) request: String,
-    /// For what: once, the run that asked, the sandbox, or all of its namespace
+    /// Grant for one connection, the requesting run, the sandbox, or its namespace
     #[arg(long, value_name = "SCOPE", value_parser = ["once", "run", "sandbox", "namespace"])]
     pub(crate) scope: Option<String>,
-    /// How long, such as 1h
+    /// Expire the grant after this time, such as 1h
     #[arg(long = "for", value_name = "DURATION")]
     pub(crate) lifetime: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct NetArguments {
-    /// The sandbox
+    /// Sandbox name
     pub(crate) name: String,
-    /// Newest entries to show
+    /// Maximum number of entries to show, newest first
     #[arg(long, value_name = "COUNT", default_value_t = 50)]
     pub(crate) limit: usize,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = super::examples::EXPOSE)]
 pub(crate) struct ExposeArguments {
-    /// The sandbox
+    /// Sandbox name
     pub(crate) name: String,
     /// Port inside the sandbox
     pub(crate) port: u16,
-    /// Port of this host; 0 is any that is free, the same when left out
+    /// Port on this host; 0 selects a free port (default: same as PORT)
     #[arg(long, value_name = "PORT")]
     pub(crate) host_port: Option<u16>,
-    /// Wait until something listens, at most this long, such as 10s
+    /// Wait up to this long until the port accepts connections, such as 10s
     #[arg(long, value_name = "DURATION")]
     pub(crate) wait: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct UnexposeArguments {
-    /// The sandbox
+    /// Sandbox name
     pub(crate) name: String,
     /// Port inside the sandbox
     pub(crate) port: u16,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UrlArguments {
+    /// Sandbox name
+    pub(crate) name: String,
+    /// Port inside the sandbox
+    pub(crate) port: u16,
+    /// Lifetime of the ticket, such as 10m (default: 1h)
+    #[arg(long = "for", value_name = "DURATION")]
+    pub(crate) lifetime: Option<String>,
+    /// Wait up to this long until the port accepts connections, such as 10s
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) wait: Option<String>,
 }

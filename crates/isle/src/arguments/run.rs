@@ -4,86 +4,91 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// What kind of sandbox.
+/// Tier, image and limits of a sandbox.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Sandbox")]
 pub(crate) struct SandboxArguments {
-    /// How strongly it is isolated: container or process
+    /// Isolation tier: container or process
     #[arg(long)]
     pub(crate) tier: Option<String>,
-    /// Image; `host` is the host's own programs, read-only
+    /// Backend that creates the sandbox; the first that offers the tier by default
+    #[arg(long)]
+    pub(crate) backend: Option<String>,
+    /// Image; `host` uses the host's programs, read-only
     #[arg(long)]
     pub(crate) image: Option<String>,
-    /// Memory, such as 512M
+    /// Memory limit, such as 512M
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<String>,
-    /// CPUs, such as 0.5
+    /// CPU limit, such as 0.5
     #[arg(long, value_name = "NUMBER")]
     pub(crate) cpus: Option<String>,
-    /// Processes and threads
+    /// Limit of processes and threads
     #[arg(long, value_name = "COUNT")]
     pub(crate) pids: Option<String>,
-    /// Writable layer, such as 1G
+    /// Disk limit (writable layer and workspace), such as 1G
     #[arg(long, value_name = "SIZE")]
     pub(crate) disk: Option<String>,
-    /// Accept less than the tier promises where this host cannot enforce it
+    /// Create the sandbox even if this host cannot enforce all guarantees of the tier
     #[arg(long)]
     pub(crate) allow_downgrade: bool,
 }
 
-/// What surrounds a command.
+/// Environment, working directory and user of a process.
 #[derive(Debug, Default, Args)]
-pub(crate) struct Surroundings {
-    /// Set a variable; NAME alone passes on this shell's value
+pub(crate) struct ProcessArguments {
+    /// Set an environment variable; NAME alone passes this shell's value
     #[arg(long, short, value_name = "NAME=VALUE")]
     pub(crate) env: Vec<String>,
     /// Working directory, absolute in the sandbox
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<String>,
-    /// As whom: sandbox or root
+    /// User to run as: sandbox or root
     #[arg(long)]
     pub(crate) user: Option<String>,
 }
 
-/// How a command runs.
+/// How a command is run.
 #[derive(Debug, Args)]
 pub(crate) struct CommandArguments {
-    /// End it, and everything it started, after this time, such as 30s
+    /// Kill the process tree after this time, such as 30s
     #[arg(long, value_name = "DURATION")]
     pub(crate) timeout: Option<String>,
-    /// Limit each process of it: cpu=10s, memory=64M, file_size=10M, open_files=64, processes=20
+    /// Limit each process: cpu=10s, memory=64M, file_size=10M, open_files=64, processes=20
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) limit: Vec<String>,
-    /// Let it reach a host while it runs, such as example.com:443, or what pip, npm, apt or cargo use here
+    /// Allow this run to connect to a host, such as example.com:443, or to the registries of pip, npm, apt or
+    /// cargo; other processes of the same sandbox and user can use the grant during the run
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) allow: Vec<String>,
-    /// If the sandbox has to be made: settings under a name of the configuration
+    /// Profile of the configuration, if the sandbox is created
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
-    /// Give it a secret as a placeholder, which its hosts see as the value
+    /// Set a variable to a placeholder that is replaced by the secret in requests to its hosts
     #[arg(long, value_name = "NAME[=VARIABLE]")]
     pub(crate) secret: Vec<String>,
-    /// Give it the value of a secret, masked in what it prints
+    /// Set a variable to the value of a secret; the value is masked in output
     #[arg(long, value_name = "NAME[=VARIABLE]")]
     pub(crate) expose_secret: Vec<String>,
     #[command(flatten)]
-    pub(crate) around: Surroundings,
+    pub(crate) process: ProcessArguments,
     /// Language of a script: python, node or shell
     #[arg(long, value_name = "LANGUAGE")]
     pub(crate) lang: Option<String>,
-    /// Give it a terminal
+    /// Allocate a terminal
     #[arg(long, short)]
     pub(crate) tty: bool,
-    /// Command and arguments, or one script file of this host (.py, .js, .sh)
+    /// Command and arguments, or a script file of this host (.py, .js, .sh)
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = super::examples::RUN)]
 pub(crate) struct RunArguments {
     #[command(flatten)]
     pub(crate) how: CommandArguments,
-    /// Place a file of this host in the sandbox
+    /// Copy a file of this host into the sandbox
     #[arg(long, value_name = "HOST:GUEST", help_heading = "Sandbox")]
     pub(crate) file: Vec<String>,
     #[command(flatten)]
@@ -91,65 +96,73 @@ pub(crate) struct RunArguments {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = super::examples::EXEC)]
 pub(crate) struct ExecArguments {
-    /// The sandbox
+    /// Sandbox name
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) how: CommandArguments,
-    /// Run alone among runs with --lock in the sandbox, in the order they were started
+    /// Run exclusively among runs with --lock in this sandbox, in start order
     #[arg(long)]
     pub(crate) lock: bool,
-    /// If the sandbox has to be made: accept less than its tier promises where this host cannot enforce it
+    /// If the sandbox is created: the backend that creates it
+    #[arg(long)]
+    pub(crate) backend: Option<String>,
+    /// If the sandbox is created: accept that this host cannot enforce all guarantees of its tier
     #[arg(long)]
     pub(crate) allow_downgrade: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = super::examples::SHELL)]
 pub(crate) struct ShellArguments {
-    /// The sandbox
+    /// Sandbox name
     #[arg(default_value = "default")]
     pub(crate) name: String,
-    /// As whom: sandbox or root
+    /// User to run as: sandbox or root
     #[arg(long)]
     pub(crate) user: Option<String>,
     /// Working directory, absolute in the sandbox
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<String>,
-    /// If the sandbox has to be made: accept less than its tier promises where this host cannot enforce it
+    /// If the sandbox is created: the backend that creates it
+    #[arg(long)]
+    pub(crate) backend: Option<String>,
+    /// If the sandbox is created: accept that this host cannot enforce all guarantees of its tier
     #[arg(long)]
     pub(crate) allow_downgrade: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CodeArguments {
-    /// The sandbox
+    /// Sandbox name
     pub(crate) name: String,
-    /// The interpreter that remembers, made on first use; without one nothing stays
+    /// Persistent interpreter to use, created on first use (default: none, no state is kept)
     #[arg(long, short, value_name = "CONTEXT")]
     pub(crate) context: Option<String>,
-    /// python, node or shell; that of the context, or detected, when left out
+    /// Language: python, node or shell (default: the context's, or detected)
     #[arg(long, value_name = "LANGUAGE")]
     pub(crate) lang: Option<String>,
-    /// End the call after this time, such as 30s
+    /// Kill the code after this time, such as 30s
     #[arg(long, value_name = "DURATION")]
     pub(crate) timeout: Option<String>,
     #[command(flatten)]
-    pub(crate) around: Surroundings,
-    /// Write pictures to this directory instead of only naming them
+    pub(crate) process: ProcessArguments,
+    /// Write images to this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) pictures: Option<PathBuf>,
-    /// The code; read from standard input when left out
+    /// Code to run (default: read standard input)
     pub(crate) code: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ContextsArguments {
-    /// The sandbox
+    /// Sandbox name
     pub(crate) name: String,
-    /// Interrupt what runs in this context; it lives on
+    /// Interrupt the code running in this context; keep its state
     #[arg(long, value_name = "CONTEXT", group = "what")]
     pub(crate) interrupt: Option<String>,
-    /// Start this context anew; files stay
+    /// Restart this context; discard its state, keep files
     #[arg(long, value_name = "CONTEXT", group = "what")]
     pub(crate) restart: Option<String>,
     /// Remove this context

@@ -1,11 +1,12 @@
-//! The shape of the commands about secrets. A value is never an argument: whoever lists processes, and the
-//! history of a shell, would show it.
+//! Arguments of `isle secret`. A value is never an argument: it would be visible in the process list and in
+//! the shell history.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
 #[derive(Debug, Args)]
+#[command(after_help = super::examples::SECRET)]
 pub(crate) struct SecretArguments {
     #[command(subcommand)]
     pub(crate) command: SecretCommand,
@@ -13,28 +14,28 @@ pub(crate) struct SecretArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SecretCommand {
-    /// Set a secret, or give it another value; read from standard input, or asked for
+    /// Set or replace a secret; the value is read from standard input or prompted for
     Set(SecretSetArguments),
-    /// List secrets: names, hosts, versions, expiry; with a sandbox, which of them it has
+    /// List secrets (name, hosts, version, expiry), or those attached to a sandbox
     #[command(visible_alias = "ls")]
     List {
-        /// The sandbox
+        /// Sandbox name
         sandbox: Option<String>,
     },
-    /// Forget secrets
+    /// Remove secrets
     #[command(visible_alias = "rm")]
     Remove {
-        /// Names of secrets
+        /// Secret names
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
     },
-    /// Give every command of a sandbox secrets
+    /// Attach secrets to all commands of a sandbox
     Attach(SecretAttachArguments),
-    /// Take secrets of a sandbox back
+    /// Detach secrets from a sandbox
     Detach {
-        /// The sandbox
+        /// Sandbox name
         sandbox: String,
-        /// Names of secrets
+        /// Secret names
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
     },
@@ -42,27 +43,31 @@ pub(crate) enum SecretCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct SecretSetArguments {
-    /// Its name, such as GITHUB_TOKEN
+    /// Secret name, such as GITHUB_TOKEN
     pub(crate) name: String,
     /// Read the value from this file of this host
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// Where it may go, such as api.example.com or *.example.com; as before when left out
+    /// Host that may receive the secret, such as api.example.com or *.example.com (default: unchanged)
     #[arg(long, value_name = "HOST")]
     pub(crate) host: Vec<String>,
-    /// After which time it is no longer used, such as 30d
+    /// Position in a request where it may be inserted: default, authorization, api-key, basic-user,
+    /// header:NAME, query:NAME or method:NAME (default: unchanged)
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) place: Vec<String>,
+    /// Expire the secret after this time, such as 30d
     #[arg(long, value_name = "DURATION")]
     pub(crate) expires: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct SecretAttachArguments {
-    /// The sandbox, made when it is missing
+    /// Sandbox name; created if it does not exist
     pub(crate) sandbox: String,
-    /// Secrets, as placeholders which their hosts see as values
+    /// Secrets to attach as placeholders that are replaced in requests to their hosts
     #[arg(value_name = "NAME[=VARIABLE]")]
     pub(crate) names: Vec<String>,
-    /// A secret as its value, masked in what comes out
+    /// Secret to attach as its value; the value is masked in output
     #[arg(long, value_name = "NAME[=VARIABLE]")]
     pub(crate) expose: Vec<String>,
 }

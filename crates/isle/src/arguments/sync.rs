@@ -1,8 +1,10 @@
-//! The shape of the commands that keep directories alike and watch them: `sync` and `watch`.
+//! Arguments of `sync` and `watch`.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+
+use crate::commands::transfer_report::GitDirsOption;
 
 #[derive(Debug, Args)]
 pub(crate) struct SyncArguments {
@@ -12,43 +14,43 @@ pub(crate) struct SyncArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SyncCommand {
-    /// Send what differs into a sandbox
+    /// Copy changed files into a sandbox
     Push(PushArguments),
-    /// Fetch what differs out of a sandbox
+    /// Copy changed files out of a sandbox
     Pull(PullArguments),
-    /// Let a sandbox follow a directory of this host, below one of the daemon's host_roots
+    /// Start a live sync of a host directory (below one of host_roots) into a sandbox
     Start(StartArguments),
-    /// End live syncs
+    /// Stop live syncs
     Stop(StopArguments),
     /// List live syncs
     Ls,
 }
 
-/// What belongs to a tree.
+/// Selects the files of a tree.
 #[derive(Debug, Args)]
 pub(crate) struct SyncOptions {
-    /// Leave out what matches, as in a .gitignore file; counts before those files
+    /// Exclude files that match a .gitignore pattern; overrides .gitignore files
     #[arg(long, value_name = "PATTERN")]
     pub(crate) exclude: Vec<String>,
-    /// With the .git directory
+    /// Include the .git directory; a pull fetches only commits and refs from it
     #[arg(long)]
     pub(crate) git: bool,
-    /// With what .gitignore files leave out
+    /// Include files ignored by .gitignore files
     #[arg(long)]
     pub(crate) ignored: bool,
-    /// Remove what is only on the other side
+    /// Delete files that exist only on the receiving side
     #[arg(long)]
     pub(crate) delete: bool,
-    /// Only say what would be done
+    /// Print what would be done without doing it
     #[arg(long, short = 'n')]
     pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PushArguments {
-    /// Directory of this host
+    /// Directory on this host
     pub(crate) from: PathBuf,
-    /// NAME or NAME:PATH
+    /// Sandbox directory: NAME or NAME:PATH
     pub(crate) to: String,
     #[command(flatten)]
     pub(crate) options: SyncOptions,
@@ -56,46 +58,49 @@ pub(crate) struct PushArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct PullArguments {
-    /// NAME or NAME:PATH
+    /// Sandbox directory: NAME or NAME:PATH
     pub(crate) from: String,
-    /// Directory of this host
+    /// Directory on this host
     pub(crate) to: PathBuf,
     #[command(flatten)]
     pub(crate) options: SyncOptions,
+    /// Copy git directories as files, hooks and configuration included; only for trusted sandboxes
+    #[arg(long, value_name = "WHAT", default_value = "skip", hide_default_value = true)]
+    pub(crate) git_dirs: GitDirsOption,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct StartArguments {
-    /// Directory of this host
+    /// Directory on this host
     pub(crate) from: PathBuf,
-    /// NAME or NAME:PATH
+    /// Sandbox directory: NAME or NAME:PATH
     pub(crate) to: String,
-    /// Leave out what matches, as in a .gitignore file; counts before those files
+    /// Exclude files that match a .gitignore pattern; overrides .gitignore files
     #[arg(long, value_name = "PATTERN")]
     pub(crate) exclude: Vec<String>,
-    /// With the .git directory
+    /// Include the .git directory
     #[arg(long)]
     pub(crate) git: bool,
-    /// With what .gitignore files leave out
+    /// Include files ignored by .gitignore files
     #[arg(long)]
     pub(crate) ignored: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct StopArguments {
-    /// The syncs
+    /// Sync ids
     #[arg(required = true)]
     pub(crate) syncs: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct WatchArguments {
-    /// The sandbox
+    /// Sandbox name
     pub(crate) name: String,
-    /// Directory or file, relative to /workspace or absolute in the sandbox
+    /// Directory or file in the sandbox, relative to /workspace or absolute
     #[arg(default_value = ".")]
     pub(crate) path: String,
-    /// Only the directory itself, not what is below its directories
+    /// Do not watch subdirectories
     #[arg(long)]
     pub(crate) flat: bool,
 }

@@ -1,4 +1,4 @@
-//! The shape of the commands about tenants. The namespace is `--namespace`, as everywhere.
+//! Arguments of `isle token`. The namespace is the global option `--namespace`.
 
 use clap::{Args, Subcommand};
 
@@ -10,18 +10,18 @@ pub(crate) struct TokenArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
-    /// Make a token for the namespace of --namespace, and the namespace when it is new; it is shown once
+    /// Create a token for the namespace given with --namespace and print it once; creates the namespace if new
     Create,
-    /// List tokens, of one namespace with --namespace
+    /// List tokens; --namespace selects one namespace
     #[command(visible_alias = "ls")]
     List,
-    /// Make tokens worthless
+    /// Revoke tokens
     Revoke(TokenRevokeArguments),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct TokenRevokeArguments {
-    /// Ids of tokens, as `isle token list` shows them
+    /// Token ids as printed by `isle token list`
     #[arg(required = true, value_name = "TOKEN_ID")]
     pub(crate) tokens: Vec<String>,
 }

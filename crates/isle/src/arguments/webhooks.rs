@@ -1,4 +1,4 @@
-//! The shape of the commands about webhooks. The namespace is `--namespace`, as everywhere.
+//! Arguments of `isle webhooks`. The namespace is the global option `--namespace`.
 
 use clap::{Args, Subcommand};
 
@@ -10,44 +10,44 @@ pub(crate) struct WebhooksArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum WebhooksCommand {
-    /// Have events sent to an address of the web; the secret of their signatures is shown once
+    /// Add a webhook and print its signing secret once
     Add(WebhooksAddArguments),
-    /// List webhooks and how each fares
+    /// List webhooks and their delivery status
     #[command(visible_alias = "ls")]
     List(WebhooksListArguments),
-    /// Send nothing more there
+    /// Remove webhooks
     #[command(visible_alias = "rm")]
     Remove(WebhooksRemoveArguments),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct WebhooksAddArguments {
-    /// https://HOST/PATH, or http:// to an address of this machine or of a private network
+    /// https://HOST/PATH, or http:// for loopback and private addresses
     pub(crate) url: String,
-    /// Only this kind, such as run_failed; may be given several times
+    /// Only events of this kind, such as run_failed; repeatable
     #[arg(long, value_name = "KIND")]
     pub(crate) kind: Vec<String>,
-    /// Only this sandbox
+    /// Only events of this sandbox
     #[arg(long, value_name = "NAME")]
     pub(crate) sandbox: Option<String>,
-    /// The events of all namespaces
+    /// Events of all namespaces
     #[arg(long)]
     pub(crate) all: bool,
-    /// An address that is not public and that the name may lead to, such as 10.0.0.0/8; may be given several times
+    /// Private address range the host name may resolve to, such as 10.0.0.0/8; repeatable
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) address: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct WebhooksListArguments {
-    /// Those of all namespaces, and those for all
+    /// Webhooks of all namespaces
     #[arg(long)]
     pub(crate) all: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct WebhooksRemoveArguments {
-    /// Ids of webhooks, as `isle webhooks list` shows them
+    /// Webhook ids as printed by `isle webhooks list`
     #[arg(required = true, value_name = "WEBHOOK")]
     pub(crate) webhooks: Vec<String>,
 }

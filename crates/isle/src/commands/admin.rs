@@ -1,4 +1,4 @@
-//! `isle limits`, `isle usage`, `isle inspect`: for whoever looks after a daemon.
+//! `isle limits`, `isle usage` and `isle inspect`, for operators.
 
 use std::process::ExitCode;
 
@@ -21,13 +21,13 @@ pub(super) async fn limits(context: &Context, arguments: LimitsArguments) -> Res
         "max_sandboxes": arguments.max_sandboxes,
         "max_sandboxes_per_namespace": arguments.max_sandboxes_per_namespace,
         "memory_budget": arguments.memory_budget,
-        "keep_runs": arguments.keep_runs,
+        "keep_output": arguments.keep_output,
         "keep_runs_for": arguments.keep_runs_for,
     });
     input["reset"] = arguments.reset.into();
     let answer = context.client().await?.call("limits", input).await?;
     show(context.form, &answer, |answer| {
-        let mut table = Table::new(&["LIMIT", "NOW", "BEFORE", "AT MOST"]);
+        let mut table = Table::new(&["LIMIT", "VALUE", "PREVIOUS", "MAXIMUM"]);
         let (before, caps) = (&answer["before"], &answer["caps"]);
         for name in answer["now"].as_object().into_iter().flat_map(serde_json::Map::keys) {
             let (now, earlier) = (fields::text(&answer["now"], name), fields::text(before, name));
@@ -123,13 +123,13 @@ pub(super) async fn usage(context: &Context, arguments: UsageArguments) -> Resul
 pub(super) async fn inspect(context: &Context, arguments: InspectArguments) -> Result<ExitCode> {
     let answer = context.client().await?.call("inspect", json!({ "sandbox": arguments.name })).await?;
     show(context.form, &answer, |answer| {
-        let shown: Vec<String> = fields::list(answer, "sandboxes").iter().map(in_words).collect();
+        let shown: Vec<String> = fields::list(answer, "sandboxes").iter().map(details).collect();
         if shown.is_empty() { "No sandboxes.\n".to_owned() } else { shown.join("\n") }
     })
 }
 
-/// One sandbox, a line for each thing.
-fn in_words(sandbox: &Value) -> String {
+/// One sandbox, one line per item.
+fn details(sandbox: &Value) -> String {
     let limits = &sandbox["limits"];
     let mut lines = vec![
         format!(
@@ -146,7 +146,7 @@ fn in_words(sandbox: &Value) -> String {
             fields::text(limits, "disk")
         ),
     ];
-    for (key, what) in [("expires_at", "ends at"), ("idle_expires_at", "ends at, if idle")] {
+    for (key, what) in [("expires_at", "expires at"), ("idle_expires_at", "expires if idle at")] {
         if sandbox.get(key).is_some() {
             lines.push(format!("  deadline   {what} {}", fields::text(sandbox, key)));
         }
@@ -159,7 +159,7 @@ fn in_words(sandbox: &Value) -> String {
         ));
     }
     for secret in fields::list(sandbox, "secrets") {
-        let how = if secret["exposed"] == true { "its value" } else { "a placeholder" };
+        let how = if secret["exposed"] == true { "value" } else { "placeholder" };
         lines.push(format!(
             "  secret     {} as {how} in {}",
             fields::text(secret, "name"),

@@ -2,16 +2,16 @@
 
 use std::process::ExitCode;
 
+use isle_api::shapes::{CommandRecord, CommandState, RunResult};
 use isle_client::{Client, Result};
-use isle_engine::ops::shapes::{CommandRecord, CommandState, RunResult};
 use serde_json::{Value, json};
 
 use super::{Context, interactive};
 use crate::arguments::BatchArguments;
-use crate::output::{Colour, Form, Paint, escaped, human_millis, print, print_json, say};
+use crate::output::{Colour, Form, Paint, escaped, human_millis, print, print_json, print_stderr};
 use crate::session::report;
 
-/// How long one call waits; the next goes on where it stopped.
+/// How long one call waits; further calls continue waiting.
 const ONE_CALL: &str = "45s";
 
 pub(super) async fn batch(context: &Context, arguments: BatchArguments) -> Result<ExitCode> {
@@ -30,7 +30,7 @@ pub(super) async fn batch(context: &Context, arguments: BatchArguments) -> Resul
         "lock": arguments.lock,
         "wait": ONE_CALL,
     });
-    interactive::surround(&mut input, arguments.around)?;
+    interactive::set_process_options(&mut input, arguments.process)?;
     if let Some(timeout) = arguments.timeout {
         input["timeout"] = json!(timeout);
     }
@@ -51,27 +51,27 @@ pub(super) async fn batch(context: &Context, arguments: BatchArguments) -> Resul
     Ok(report(&result, context.form))
 }
 
-/// A command, what it printed, and how it ended.
+/// Prints a command, its output and its exit status.
 async fn show(client: &Client, result: &RunResult, record: &CommandRecord) -> Result<()> {
     let paint = Paint::for_stderr();
     let line = record.command.lines().next().unwrap_or_default();
-    let (colour, word) = match record.state {
+    let (colour, status) = match record.state {
         CommandState::Completed => (Colour::Green, "done".to_owned()),
         CommandState::Failed | CommandState::Killed => {
             let allowed = if record.allow_failure { ", allowed" } else { "" };
             let how = match (record.exit_code, record.signal) {
-                (Some(code), _) => format!("failed with {code}"),
-                (None, Some(signal)) => format!("ended by signal {signal}"),
+                (Some(code), _) => format!("exited with {code}"),
+                (None, Some(signal)) => format!("killed by signal {signal}"),
                 (None, None) => "failed".to_owned(),
             };
             (Colour::Red, format!("{how}{allowed}"))
         }
         CommandState::NotRun => (Colour::Yellow, "not run".to_owned()),
         CommandState::Waiting | CommandState::Running | CommandState::Lost => {
-            (Colour::Yellow, "not known".to_owned())
+            (Colour::Yellow, "exit status unknown".to_owned())
         }
     };
-    say(&format!("{} {}", paint.bold(Colour::Cyan, "+"), escaped(line)));
+    print_stderr(&format!("{} {}", paint.bold(Colour::Cyan, "+"), escaped(line)));
     for (stream, offset, bytes) in [
         ("stdout", record.stdout_offset, record.stdout_bytes),
         ("stderr", record.stderr_offset, record.stderr_bytes),
@@ -79,11 +79,11 @@ async fn show(client: &Client, result: &RunResult, record: &CommandRecord) -> Re
         part(client, result, stream, offset, bytes).await?;
     }
     let took = human_millis(record.duration_ms);
-    say(&format!("{} ({took})", paint.bold(colour, &word)));
+    print_stderr(&format!("{} ({took})", paint.bold(colour, &status)));
     Ok(())
 }
 
-/// A part of an output, page by page.
+/// Prints a range of an output, page by page.
 async fn part(client: &Client, result: &RunResult, stream: &str, offset: u64, bytes: u64) -> Result<()> {
     let (mut at, end) = (offset, offset + bytes);
     while at < end {
@@ -91,7 +91,7 @@ async fn part(client: &Client, result: &RunResult, stream: &str, offset: u64, by
         let answer = client.call("logs", input).await?;
         let page = &answer[stream];
         if let Some(lost) = page["lost_bytes"].as_u64() {
-            say(&format!("isle: {lost} bytes were not kept and are missing here"));
+            print_stderr(&format!("isle: {lost} bytes of output were dropped here"));
         }
         let start = page["offset"].as_u64().unwrap_or(end);
         if start < end {

@@ -1,9 +1,9 @@
-//! `isle bridge`: JSON from one sandbox into another.
+//! `isle bridge`: copies JSON into a sandbox.
 
 use std::process::ExitCode;
 
 use isle_client::Result;
-use isle_engine::strict_json;
+use isle_core::strict_json;
 use serde_json::{Map, Value, json};
 
 use super::{Context, fields};

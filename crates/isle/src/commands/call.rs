@@ -1,18 +1,18 @@
-//! `isle call`: any operation, by name, with JSON.
+//! `isle call`: calls any API operation by name with JSON arguments.
 
 use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
 
+use isle_api::{Definition, Method, Registry};
 use isle_client::Result;
-use isle_engine::ops::{Entry, Method, Registry};
-use isle_engine::{Code, Error};
+use isle_core::{Code, Error};
 use serde_json::{Value, json};
 
 use super::{Context, block_on};
 use crate::arguments::CallArguments;
 use crate::output::{Form, Paint, Progress, Table, print, print_json, show};
-use crate::places::cannot;
+use crate::paths::cannot;
 
 pub(super) fn call(context: &Context, arguments: CallArguments) -> Result<ExitCode> {
     let registry = Registry::standard();
@@ -22,9 +22,9 @@ pub(super) fn call(context: &Context, arguments: CallArguments) -> Result<ExitCo
         return describe(context, entry);
     }
     if operation == "secret_set" && arguments.input.as_deref().is_some_and(|text| text != "-") {
-        return Err(Error::new(Code::InvalidArgument, "a secret is not written on the command line")
-            .next("give the input on standard input: `isle call secret_set -`, or use `isle secret set`")
-            .next("choose another value: this one may be in the history of your shell by now")
+        return Err(Error::new(Code::InvalidArgument, "secrets are not accepted on the command line")
+            .next("pass the input on standard input: `isle call secret_set -`, or use `isle secret set`")
+            .next("use another value: this one may be in your shell history")
             .into());
     }
     let input = read_input(arguments.input.as_deref())?;
@@ -32,7 +32,7 @@ pub(super) fn call(context: &Context, arguments: CallArguments) -> Result<ExitCo
         let client = context.client().await?;
         let mut progress = Progress::new(context.form, "", None);
         let answer = if progress.is_shown() {
-            client.call_watched(&operation, input, |message| progress.say(message)).await
+            client.call_watched(&operation, input, |message| progress.message(message)).await
         } else {
             client.call(&operation, input).await
         };
@@ -57,22 +57,22 @@ fn read_input(given: Option<&str>) -> Result<Value> {
     };
     match serde_json::from_str(&text) {
         Ok(value @ Value::Object(_)) => Ok(value),
-        Ok(_) => Err(refuse("the input is not a JSON object")),
-        Err(error) => Err(refuse(&format!("the input is not JSON: {error}"))),
+        Ok(_) => Err(invalid_input("the input is not a JSON object")),
+        Err(error) => Err(invalid_input(&format!("the input is not valid JSON: {error}"))),
     }
 }
 
-fn refuse(message: &str) -> isle_client::ClientError {
+fn invalid_input(message: &str) -> isle_client::ClientError {
     Error::new(Code::InvalidArgument, message)
-        .next("write it like '{\"sandbox\": \"default\"}', in single quotes")
+        .next("pass a JSON object in single quotes, such as '{\"sandbox\": \"default\"}'")
         .into()
 }
 
 fn list(context: &Context, registry: &Registry) -> Result<ExitCode> {
-    let all: Vec<Value> = registry.entries().iter().map(description).collect();
+    let all: Vec<Value> = registry.definitions().iter().map(description).collect();
     show(context.form, &json!(all), |_| {
-        let mut table = Table::new(&["OPERATION", "TOOLSET", "ROUTE", "WHAT IT DOES"]);
-        for entry in registry.entries() {
+        let mut table = Table::new(&["OPERATION", "TOOLSET", "ROUTE", "DESCRIPTION"]);
+        for entry in registry.definitions() {
             table.row([
                 entry.name.to_owned(),
                 entry.toolset.name().to_owned(),
@@ -80,15 +80,15 @@ fn list(context: &Context, registry: &Registry) -> Result<ExitCode> {
                 entry.title.to_owned(),
             ]);
         }
-        table.render(Paint::for_stdout()) + "\n`isle call OPERATION --help` lists the arguments of one.\n"
+        table.render(Paint::for_stdout()) + "\nRun `isle call OPERATION --help` for its arguments.\n"
     })
 }
 
-fn describe(context: &Context, entry: &Entry) -> Result<ExitCode> {
+fn describe(context: &Context, entry: &Definition) -> Result<ExitCode> {
     match context.form {
         Form::Json => print_json(&description(entry)),
         Form::Human => print(&format!(
-            "{}: {}\n\n{}\n\n{}\n\nArguments:\n{:#}\n\nAnswer:\n{:#}\n",
+            "{}: {}\n\n{}\n\n{}\n\nArguments:\n{:#}\n\nResult:\n{:#}\n",
             entry.name,
             entry.title,
             entry.description,
@@ -100,7 +100,7 @@ fn describe(context: &Context, entry: &Entry) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn description(entry: &Entry) -> Value {
+fn description(entry: &Definition) -> Value {
     json!({
         "name": entry.name,
         "title": entry.title,
@@ -111,7 +111,7 @@ fn description(entry: &Entry) -> Value {
     })
 }
 
-fn route(entry: &Entry) -> String {
+fn route(entry: &Definition) -> String {
     let method = match entry.route.method {
         Method::Get => "GET",
         Method::Post => "POST",

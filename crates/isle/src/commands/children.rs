@@ -1,11 +1,11 @@
-//! `isle children`: what descends from a sandbox, and its end.
+//! `isle children`: lists or destroys child sandboxes.
 
 use std::process::ExitCode;
 
 use isle_client::Result;
 use serde_json::{Value, json};
 
-use super::each::each;
+use super::call_each::call_each;
 use super::{Context, fields};
 use crate::arguments::ChildrenArguments;
 use crate::output::{Paint, Table, show};
@@ -16,7 +16,11 @@ pub(super) async fn children(context: &Context, arguments: ChildrenArguments) ->
     if arguments.reset_count {
         let answer = client.call("reset_spawn_count", parent).await?;
         return show(context.form, &answer, |answer| {
-            format!("{} (had spawned {})\n", fields::text(answer, "parent"), fields::text(answer, "before"))
+            format!(
+                "{}: reset the spawn count (was {})\n",
+                fields::text(answer, "parent"),
+                fields::text(answer, "before")
+            )
         });
     }
     if arguments.destroy.is_empty() {
@@ -24,7 +28,7 @@ pub(super) async fn children(context: &Context, arguments: ChildrenArguments) ->
         return show(context.form, &answer, table);
     }
     let input = |name: &str| json!({ "child": name });
-    each(context, &client, "destroy_child", &arguments.destroy, input, "destroyed").await
+    call_each(context, &client, "destroy_child", &arguments.destroy, input, "destroyed").await
 }
 
 fn table(answer: &Value) -> String {
@@ -49,14 +53,14 @@ fn table(answer: &Value) -> String {
     }
     let budget = if answer["may_spawn"] == true {
         format!(
-            "Children: {}, ever spawned: {}, CPUs: {}, memory: {}\n",
+            "Children: {}, total spawned: {}, CPUs: {}, memory: {}\n",
             used("concurrent"),
             used("total"),
             used("cpus"),
             used("memory")
         )
     } else {
-        "No policy lets this sandbox spawn.\n".to_owned()
+        "No spawn policy applies to this sandbox.\n".to_owned()
     };
     if table.is_empty() { budget } else { table.render(Paint::for_stdout()) + &budget }
 }

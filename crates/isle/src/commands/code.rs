@@ -1,4 +1,4 @@
-//! `isle code`: code in a language, and what it gives back.
+//! `isle code`: runs code and prints its output and results.
 
 use std::io::Read;
 use std::path::Path;
@@ -6,21 +6,21 @@ use std::process::ExitCode;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use isle_api::shapes::{RichKind, RichResult, RunResult};
 use isle_client::Result;
-use isle_engine::ops::shapes::{RichKind, RichResult, RunResult};
-use isle_engine::{Code, Error};
+use isle_core::{Code, Error};
 use serde_json::{Value, json};
 
 use super::Context;
-use super::interactive::surround;
+use super::interactive::set_process_options;
 use crate::arguments::CodeArguments;
-use crate::output::{Form, print, print_json, say};
-use crate::places::cannot;
+use crate::output::{Form, print, print_json, print_stderr};
+use crate::paths::cannot;
 use crate::session::report;
 
-/// As long as one call may wait; the run itself is bounded by its timeout.
+/// How long one call waits; the run itself is limited by its timeout.
 const WAIT: &str = "300s";
-/// All that is kept of an output.
+/// Requests all output that was kept.
 const OUTPUT: &str = "16M";
 
 pub(super) async fn code(context: &Context, arguments: CodeArguments) -> Result<ExitCode> {
@@ -41,7 +41,7 @@ pub(super) async fn code(context: &Context, arguments: CodeArguments) -> Result<
             input[name] = Value::String(value);
         }
     }
-    surround(&mut input, arguments.around)?;
+    set_process_options(&mut input, arguments.process)?;
     let client = context.client().await?;
     let mut answer = client.call("run_code", input).await?;
     while answer["state"] == "running" {
@@ -64,18 +64,18 @@ fn read_stdin() -> Result<String> {
         .read_to_string(&mut text)
         .map_err(|error| cannot("read", Path::new("standard input"), &error))?;
     if text.trim().is_empty() {
-        return Err(Error::new(Code::InvalidArgument, "there is no code")
-            .next("give it as an argument in quotes, or on standard input")
+        return Err(Error::new(Code::InvalidArgument, "no code to run")
+            .next("pass the code as a quoted argument or on standard input")
             .into());
     }
     Ok(text)
 }
 
-/// What it printed where it printed it, then what it gave back.
+/// Prints stdout and stderr, then the results.
 fn show(result: &RunResult) {
     print(&result.stdout);
     if !result.stderr.is_empty() {
-        say(result.stderr.trim_end_matches('\n'));
+        print_stderr(result.stderr.trim_end_matches('\n'));
     }
     for one in &result.results {
         print(&shown(one));
@@ -86,23 +86,23 @@ fn shown(result: &RichResult) -> String {
     let text = result.text.clone().unwrap_or_default();
     let picture = result.png.as_ref().or(result.jpeg.as_ref());
     match (result.kind, picture) {
-        (RichKind::Figure, Some(picture)) => format!("[figure: {}]\n", place(picture)),
-        (_, Some(picture)) => format!("{text} [picture: {}]\n", place(picture)),
+        (RichKind::Figure, Some(picture)) => format!("[figure: {}]\n", location(picture)),
+        (_, Some(picture)) => format!("{text} [image: {}]\n", location(picture)),
         (_, None) => format!("{text}\n"),
     }
 }
 
-/// Where a picture is: its file, once it was written to one.
-fn place(picture: &str) -> String {
+/// The file of an image, or its size when it was not written to a file.
+fn location(picture: &str) -> String {
     match picture.strip_prefix("file:") {
         Some(path) => path.to_owned(),
-        None => format!("{} bytes; --pictures DIR writes it", picture.len() * 3 / 4),
+        None => format!("{} bytes; use --pictures DIR to save it", picture.len() * 3 / 4),
     }
 }
 
-/// Puts every picture into a file and its name in the picture's place.
+/// Writes every image to a file and replaces its data by the file name.
 fn write_pictures(directory: &Path, answer: &mut Value) -> Result<()> {
-    std::fs::create_dir_all(directory).map_err(|error| cannot("make", directory, &error))?;
+    std::fs::create_dir_all(directory).map_err(|error| cannot("create", directory, &error))?;
     let mut number = 0;
     let results = answer.get_mut("results").and_then(Value::as_array_mut);
     for result in results.into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! `isle config`: settings, where each comes from, and the schema of the files.
+//! `isle config`: settings with their origins, and the JSON schema of the configuration files.
 
 use std::process::ExitCode;
 
@@ -23,17 +23,17 @@ pub(super) fn config(context: &Context, arguments: ConfigArguments) -> Result<Ex
         ("socket", context.global.socket.as_ref().map(path_text)),
     ];
     let settings = Settings::for_command(context.global.config.as_ref(), &flags)?;
-    let places = context.places()?;
+    let paths = context.paths()?;
     let mut rows = Vec::new();
     for key in KEYS {
         let found = settings.get(key.name);
         let origin = found.map_or_else(|| "default".to_owned(), |(_, origin)| origin.to_string());
         let value = match (found, key.name) {
             (Some(_), _) if key.secret => json!(MASK),
-            // Flags and environment may spell them differently; this is where they really are.
-            (_, "state_dir") => json!(places.state_dir),
-            (_, "runtime_dir") => json!(places.runtime_dir),
-            (_, "socket") => json!(places.socket),
+            // The resolved paths; flags and environment may spell them differently.
+            (_, "state_dir") => json!(paths.state_dir),
+            (_, "runtime_dir") => json!(paths.runtime_dir),
+            (_, "socket") => json!(paths.daemon_address().socket),
             (Some((value, _)), _) => value.json(),
             (None, _) => Json::Null,
         };
@@ -44,7 +44,7 @@ pub(super) fn config(context: &Context, arguments: ConfigArguments) -> Result<Ex
         .map(|(key, value, origin)| (key.name.to_owned(), json!({ "value": value, "origin": origin })))
         .collect();
     show(context.form, &Json::Object(object), |_| {
-        let mut table = Table::new(&["SETTING", "VALUE", "ORIGIN", "MEANING"]);
+        let mut table = Table::new(&["SETTING", "VALUE", "ORIGIN", "DESCRIPTION"]);
         for (key, value, origin) in &rows {
             table.row([key.name.to_owned(), shown(value), origin.clone(), key.help.to_owned()]);
         }
@@ -60,11 +60,11 @@ fn shown(value: &Json) -> String {
     }
 }
 
-/// The JSON schema of `config.toml`, for editors.
+/// JSON schema of `config.toml`, for editors.
 fn file_schema() -> Json {
     let properties: Map<String, Json> = KEYS
         .iter()
-        .filter(|key| key.scope != Scope::Place)
+        .filter(|key| key.scope != Scope::Bootstrap)
         .map(|key| (key.name.to_owned(), property(key)))
         .collect();
     json!({

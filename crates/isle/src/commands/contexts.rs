@@ -1,4 +1,4 @@
-//! `isle contexts`: the interpreters of a sandbox that remember.
+//! `isle contexts`: the persistent interpreters of a sandbox.
 
 use std::process::ExitCode;
 
@@ -39,7 +39,7 @@ pub(super) async fn contexts(context: &Context, arguments: ContextsArguments) ->
             ]);
         }
         if table.is_empty() {
-            return "No contexts. `isle code NAME --context CONTEXT 'x = 1'` makes one.\n".to_owned();
+            return "No contexts. Create one with `isle code NAME --context CONTEXT 'x = 1'`.\n".to_owned();
         }
         table.render(Paint::for_stdout())
     })

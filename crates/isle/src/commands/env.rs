@@ -1,4 +1,4 @@
-//! `isle env`: variables of a sandbox that stay.
+//! `isle env`: persistent environment variables of a sandbox.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Context, fields, interactive};
 use crate::arguments::{EnvAction, EnvArguments};
-use crate::output::{Paint, Table, escaped, say, show};
+use crate::output::{Paint, Table, escaped, print_stderr, show};
 
 pub(super) async fn env(context: &Context, arguments: EnvArguments) -> Result<ExitCode> {
     let sandbox = arguments.name;
@@ -20,7 +20,7 @@ pub(super) async fn env(context: &Context, arguments: EnvArguments) -> Result<Ex
     };
     let answer = context.client().await?.call("env", input).await?;
     for warning in fields::list(&answer, "warnings") {
-        say(&format!("isle: {}", escaped(warning.as_str().unwrap_or_default())));
+        print_stderr(&format!("isle: {}", escaped(warning.as_str().unwrap_or_default())));
     }
     show(context.form, &answer, |answer| match answer["action"].as_str() {
         Some("list") => table(answer),
@@ -36,12 +36,12 @@ fn table(answer: &Value) -> String {
     for variable in fields::list(answer, "variables") {
         let value = match &variable["value"] {
             Value::String(value) => value.clone(),
-            _ => "(looks like a secret; not shown)".to_owned(),
+            _ => "(hidden: looks like a secret)".to_owned(),
         };
         table.row([fields::text(variable, "name"), value]);
     }
     if table.is_empty() {
-        return "No variables. `isle env NAME set A=1` sets one.\n".to_owned();
+        return "No variables. Set one with `isle env NAME set A=1`.\n".to_owned();
     }
     table.render(Paint::for_stdout())
 }

@@ -1,38 +1,35 @@
-//! `isle events`: what happened, oldest first, and what happens.
+//! `isle events`: past events, oldest first, and new ones with `--follow`.
 
 use std::process::ExitCode;
 
 use isle_client::{Client, Result};
-use isle_engine::{Code, Error};
+use isle_core::{Code, Error};
 use serde_json::{Value, json};
 
 use super::{Context, fields};
 use crate::arguments::EventsArguments;
-use crate::output::{Form, Paint, Table, escaped, escaped_json, print, say, show};
+use crate::output::{Form, Paint, Table, escaped, escaped_json, print, print_stderr, show};
 
 pub(super) async fn events(context: &Context, arguments: EventsArguments) -> Result<ExitCode> {
     let client = context.client().await?;
     if !arguments.follow {
-        let answer = client.call("events", input(&arguments)).await?;
+        let answer = fields::pages(&client, "events", input(&arguments), "events", arguments.limit).await?;
         return show(context.form, &answer, |answer| {
             let mut table = Table::new(&["ID", "TIME", "KIND", "SANDBOX", "MESSAGE"]);
             for event in fields::list(answer, "events").iter().rev() {
                 table.row(cells(event));
             }
-            if table.is_empty() {
-                "Nothing happened yet.\n".to_owned()
-            } else {
-                table.render(Paint::for_stdout())
-            }
+            if table.is_empty() { "No events.\n".to_owned() } else { table.render(Paint::for_stdout()) }
         });
     }
     let after = match arguments.after {
         Some(after) => after,
         None if arguments.limit == 0 => newest(&client).await?,
         None => {
-            let answer = client.call("events", input(&arguments)).await?;
+            let answer =
+                fields::pages(&client, "events", input(&arguments), "events", arguments.limit).await?;
             for event in fields::list(&answer, "events").iter().rev() {
-                tell(context.form, event);
+                print_event(context.form, event);
             }
             answer["newest"].as_u64().unwrap_or(0)
         }
@@ -71,23 +68,23 @@ async fn follow(
     }
     filters.extend(arguments.run.as_deref().map(|run| ("run_id", run)));
     let mut stream = client.follow_events(&filters).await?;
-    let mut place = after.clone();
+    let mut last = after.clone();
     while let Some(event) = stream.next().await? {
-        place = event.id.to_string();
+        last = event.id.to_string();
         match (event.name.as_str(), context.form) {
             ("lost", Form::Human) => {
-                say(&format!("isle: {} events are gone that were not shown", event.data["events"]));
+                print_stderr(&format!("isle: {} events were dropped", event.data["events"]));
             }
             ("lost", Form::Json) => print(&format!("{}\n", json!({ "lost": event.data["events"] }))),
-            _ => tell(context.form, &event.data),
+            _ => print_event(context.form, &event.data),
         }
     }
-    Err(Error::new(Code::DaemonUnavailable, "the daemon ended, and the events with it")
-        .next(format!("go on with `isle events --follow --after {place}`"))
+    Err(Error::new(Code::DaemonUnavailable, "the daemon closed the event stream")
+        .next(format!("continue with `isle events --follow --after {last}`"))
         .into())
 }
 
-fn tell(form: Form, event: &Value) {
+fn print_event(form: Form, event: &Value) {
     match form {
         Form::Json => print(&format!("{}\n", escaped_json(&event.to_string()))),
         Form::Human => {

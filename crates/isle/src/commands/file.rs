@@ -1,14 +1,14 @@
-//! `isle file`: look at and change single files of a sandbox.
+//! `isle file`: lists, prints, searches and changes single files of a sandbox.
 
 use std::process::ExitCode;
 
 use isle_client::{Client, Result};
-use isle_engine::{Code, Error};
+use isle_core::{Code, Error};
 use serde_json::{Value, json};
 
 use super::{Context, fields};
 use crate::arguments::{FileArguments, FileCommand};
-use crate::output::{Form, Paint, Table, escaped, print, print_json, say, show};
+use crate::output::{Form, Paint, Table, escaped, print, print_json, print_stderr, show};
 
 pub(super) async fn file(context: &Context, arguments: FileArguments) -> Result<ExitCode> {
     let (operation, input, human): (&str, Value, fn(&Value) -> String) = match arguments.command {
@@ -51,11 +51,11 @@ pub(super) async fn file(context: &Context, arguments: FileArguments) -> Result<
     let answer = context.client().await?.call(operation, without_nulls(input)).await?;
     let nothing_found = operation == "search_files" && fields::list(&answer, "matches").is_empty();
     let shown = show(context.form, &answer, human)?;
-    // As grep has it: nothing found is told by the exit code.
+    // As with grep, the exit code is 1 when nothing matched.
     Ok(if nothing_found { ExitCode::FAILURE } else { shown })
 }
 
-/// What was not given is left to the operation.
+/// Removes options that were not given, so that the operation applies its defaults.
 fn without_nulls(mut input: Value) -> Value {
     if let Value::Object(map) = &mut input {
         map.retain(|_, value| !value.is_null());
@@ -63,16 +63,19 @@ fn without_nulls(mut input: Value) -> Value {
     input
 }
 
-/// A token is never on the command line, where others could read it.
+/// A token is never passed on the command line, where other users could read it.
 fn token(variable: &str) -> Result<String> {
     std::env::var(variable).map_err(|_| {
-        Error::new(Code::InvalidArgument, format!("the variable {variable:?} of this shell holds no text"))
-            .next("export the token under that name, or name another with --token-from")
-            .into()
+        Error::new(
+            Code::InvalidArgument,
+            format!("environment variable {variable:?} is not set or not UTF-8"),
+        )
+        .next("export the token in this variable, or pass another with --token-from")
+        .into()
     })
 }
 
-/// Page by page to the end; as it is, since it may go into a file.
+/// Prints all pages, unescaped, since the output may be redirected to a file.
 async fn cat(context: &Context, name: &str, path: &str, lines: Option<&str>) -> Result<ExitCode> {
     let client = context.client().await?;
     let (mut offset, mut lines) = (None, lines.map(str::to_owned));
@@ -95,7 +98,7 @@ async fn cat(context: &Context, name: &str, path: &str, lines: Option<&str>) -> 
     }
 }
 
-/// What a page that was full left of the lines that were asked for.
+/// The range of requested lines that remains after a full page.
 fn lines_left(range: &str, page: &Value) -> Option<String> {
     let read = page["content"].as_str().unwrap_or_default().lines().count() as u64;
     let next = page["first_line"].as_u64()? + read;
@@ -134,13 +137,13 @@ fn listing(answer: &Value) -> String {
         ]);
     }
     if table.is_empty() {
-        return "Nothing there.\n".to_owned();
+        return "No entries.\n".to_owned();
     }
-    let more = if answer["truncated"] == true { "There is more; --limit shows it.\n" } else { "" };
+    let more = if answer["truncated"] == true { "Truncated; use --limit to show more.\n" } else { "" };
     table.render(Paint::for_stdout()) + more
 }
 
-/// `path:line:column: text`, as editors and compilers have it.
+/// `path:line:column: text`, as compilers print it.
 fn matches(answer: &Value) -> String {
     let mut shown = String::new();
     let texts = |found: &Value, name: &str| -> Vec<String> {
@@ -161,7 +164,10 @@ fn matches(answer: &Value) -> String {
         }
     }
     if answer["truncated"] == true {
-        say(&format!("isle: there is more; {} ended the search", fields::text(answer, "stopped_by")));
+        print_stderr(&format!(
+            "isle: results truncated (limit reached: {})",
+            fields::text(answer, "stopped_by")
+        ));
     }
     shown
 }

@@ -1,9 +1,9 @@
-//! `isle grants`: what sandboxes may reach and ask for, and the answers to that.
+//! `isle grants`: network grants of sandboxes, pending requests, and their approval.
 
 use std::process::ExitCode;
 
 use isle_client::Result;
-use isle_engine::{Code, Error};
+use isle_core::{Code, Error};
 use serde_json::{Value, json};
 
 use super::network::{revoke, shared_table, table};
@@ -19,7 +19,7 @@ pub(super) async fn grants(context: &Context, arguments: GrantsArguments) -> Res
             let answer = context.client().await?.call("deny_request", json!({ "request": request })).await?;
             show(context.form, &answer, |answer| {
                 let denied = &answer["denied"];
-                format!("denied: {} to {}\n", fields::text(denied, "grant"), fields::text(denied, "sandbox"))
+                format!("denied {} to {}\n", fields::text(denied, "grant"), fields::text(denied, "sandbox"))
             })
         }
         GrantsCommand::Revoke(arguments) => revoke(context, arguments).await,
@@ -34,7 +34,7 @@ async fn list(context: &Context, name: Option<String>) -> Result<ExitCode> {
         Some(name) => client.call("grants", json!({ "sandbox": name })).await?,
         None => client.call("namespace_grants", json!({})).await?,
     };
-    // A tenant sees what it may reach; what is asked for is the operator's.
+    // Requests are visible to the operator only.
     if let Ok(asked) = asked {
         answer["requests"] = asked["requests"].clone();
     }
@@ -45,7 +45,7 @@ async fn list(context: &Context, name: Option<String>) -> Result<ExitCode> {
 }
 
 fn requests(answer: &Value) -> String {
-    let mut table = Table::new(&["REQUEST", "SANDBOX", "ASKS FOR", "STATE", "TIMES", "LEFT"]);
+    let mut table = Table::new(&["REQUEST", "SANDBOX", "TARGET", "STATE", "COUNT", "EXPIRES IN"]);
     for request in fields::list(answer, "requests") {
         table.row([
             fields::text(request, "request"),
@@ -66,7 +66,7 @@ async fn approve(context: &Context, arguments: ApproveArguments) -> Result<ExitC
     show(context.form, &answer, granted)
 }
 
-/// Exactly what was granted.
+/// Describes a new grant.
 fn granted(answer: &Value) -> String {
     let ports: Vec<String> = fields::list(answer, "ports")
         .iter()
@@ -78,7 +78,7 @@ fn granted(answer: &Value) -> String {
             format!("one request of {}", fields::text(answer, "sandbox"))
         }
         Some("once") => format!("one connection of {}", fields::text(answer, "sandbox")),
-        Some("run") => format!("the run that asked, in {}", fields::text(answer, "sandbox")),
+        Some("run") => format!("the requesting run in {}", fields::text(answer, "sandbox")),
         Some("namespace") => format!("all sandboxes of the namespace {}", fields::text(answer, "namespace")),
         _ => fields::text(answer, "sandbox"),
     };
@@ -100,28 +100,28 @@ async fn watch(context: &Context, all: bool) -> Result<ExitCode> {
         filters.push(("all", "true"));
     }
     let mut stream = client.follow_events(&filters).await?;
-    // What waits already, after following began: nothing falls between.
+    // Pending requests are listed after the stream has started, so that none is missed.
     let waiting = client.call("network_requests", json!({ "all": all })).await?;
     for request in fields::list(&waiting, "requests").iter().filter(|one| one["state"] == "pending") {
-        tell(context.form, request, &fields::text(request, "sandbox"), "asks for");
+        print_request(context.form, request, &fields::text(request, "sandbox"), "requests");
     }
     while let Some(event) = stream.next().await? {
         let (data, sandbox) = (&event.data["data"], fields::text(&event.data, "sandbox"));
         match event.data["kind"].as_str() {
-            Some("network_requested") => tell(context.form, data, &sandbox, "asks for"),
+            Some("network_requested") => print_request(context.form, data, &sandbox, "requests"),
             Some("network_answered") if data["answer"] == "approved" => {
-                tell(context.form, data, &sandbox, "was granted");
+                print_request(context.form, data, &sandbox, "was granted");
             }
-            Some("network_answered") => tell(context.form, data, &sandbox, "was denied"),
+            Some("network_answered") => print_request(context.form, data, &sandbox, "was denied"),
             _ => {}
         }
     }
-    Err(Error::new(Code::DaemonUnavailable, "the daemon ended, and the requests with it")
-        .next("`isle grants watch` starts another")
+    Err(Error::new(Code::DaemonUnavailable, "the daemon closed the event stream")
+        .next("restart the watch with `isle grants watch`")
         .into())
 }
 
-fn tell(form: Form, request: &Value, sandbox: &str, what: &str) {
+fn print_request(form: Form, request: &Value, sandbox: &str, what: &str) {
     match form {
         Form::Json => print(&format!("{}\n", escaped_json(&request.to_string()))),
         Form::Human => {

@@ -11,7 +11,8 @@ use crate::output::{Paint, Table, shortened, show};
 
 pub(super) async fn history(context: &Context, arguments: HistoryArguments) -> Result<ExitCode> {
     let input = json!({ "sandbox": arguments.name, "limit": arguments.limit });
-    let answer = context.client().await?.call("history", input).await?;
+    let client = context.client().await?;
+    let answer = fields::pages(&client, "history", input, "runs", arguments.limit).await?;
     show(context.form, &answer, |answer| {
         let mut table = Table::new(&["RUN", "SANDBOX", "STATE", "EXIT", "STARTED", "TOOK", "COMMAND"]);
         for run in fields::list(answer, "runs") {
@@ -25,6 +26,6 @@ pub(super) async fn history(context: &Context, arguments: HistoryArguments) -> R
                 shortened(&fields::text(run, "command"), 60),
             ]);
         }
-        if table.is_empty() { "No runs yet.\n".to_owned() } else { table.render(Paint::for_stdout()) }
+        if table.is_empty() { "No runs.\n".to_owned() } else { table.render(Paint::for_stdout()) }
     })
 }

@@ -1,17 +1,17 @@
-//! `isle install`: packages for a sandbox. Ends with 1 when they could not be installed.
+//! `isle install`: installs packages in a sandbox. Exits with 1 when the installation failed.
 
 use std::process::ExitCode;
 
+use isle_api::shapes::RunResult;
 use isle_client::Result;
-use isle_engine::Error;
-use isle_engine::ops::shapes::RunResult;
+use isle_core::Error;
 use serde_json::{Value, json};
 
 use super::{Context, fields};
 use crate::arguments::InstallArguments;
-use crate::output::{Form, escaped, print, print_json, say};
+use crate::output::{Form, escaped, print, print_json, print_stderr};
 
-/// As long as one call may wait; the installation itself is bounded by its time limit.
+/// How long one call waits; the installation itself is limited by its timeout.
 const WAIT: &str = "300s";
 
 pub(super) async fn install(context: &Context, arguments: InstallArguments) -> Result<ExitCode> {
@@ -48,13 +48,13 @@ pub(super) async fn install(context: &Context, arguments: InstallArguments) -> R
             let run: RunResult = serde_json::from_value(answer["run"].clone()).map_err(Error::internal)?;
             for text in [&run.stdout, &run.stderr] {
                 if !text.is_empty() {
-                    say(text.lines().map(escaped).collect::<Vec<_>>().join("\n").as_str());
+                    print_stderr(text.lines().map(escaped).collect::<Vec<_>>().join("\n").as_str());
                 }
             }
             let note = run.note.map_or_else(String::new, |note| format!(": {}", escaped(&note)));
-            say(&format!("isle: nothing was installed, {}{note}", run.state.as_str()));
+            print_stderr(&format!("isle: installation failed: {}{note}", run.state.as_str()));
             if let Some(hint) = answer["hint"].as_str() {
-                say(&format!("  → {}", escaped(hint)));
+                print_stderr(&format!("hint: {}", escaped(hint)));
             }
         }
     }

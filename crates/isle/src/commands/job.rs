@@ -1,5 +1,4 @@
-//! `isle job`: commands that go on by themselves. Their output, their end and their killing are those
-//! of every run: `isle logs`, `isle wait` and `isle kill` take the name of a job.
+//! `isle job`: background jobs. `isle logs`, `isle wait` and `isle kill` work on jobs as on every run.
 
 use std::io::Read;
 use std::path::Path;
@@ -8,15 +7,15 @@ use std::process::ExitCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use isle_client::{Client, Result};
-use isle_engine::{Code, Error};
+use isle_core::{Code, Error};
 use serde_json::{Value, json};
 
 use super::{Context, fields, interactive};
 use crate::arguments::{
     JobArguments, JobCommand, JobListArguments, JobStartArguments, JobStopArguments, JobWriteArguments,
 };
-use crate::output::{Form, Paint, Table, print, print_json, say, show, show_error};
-use crate::places::cannot;
+use crate::output::{Form, Paint, Table, print, print_json, print_stderr, show, show_error};
+use crate::paths::cannot;
 
 /// Bytes sent in one call.
 const PIECE: usize = 256 * 1024;
@@ -38,7 +37,7 @@ async fn start(context: &Context, arguments: JobStartArguments) -> Result<ExitCo
         "input": arguments.input,
         "lock": arguments.lock,
     });
-    interactive::surround(&mut input, arguments.around)?;
+    interactive::set_process_options(&mut input, arguments.process)?;
     for (name, value) in [("name", arguments.name), ("timeout", arguments.timeout)] {
         if let Some(value) = value {
             input[name] = json!(value);
@@ -67,7 +66,7 @@ async fn list(context: &Context, arguments: JobListArguments) -> Result<ExitCode
             ]);
         }
         if table.is_empty() {
-            return "No jobs. `isle job start SANDBOX -- COMMAND` starts one.\n".to_owned();
+            return "No jobs. Start one with `isle job start SANDBOX -- COMMAND`.\n".to_owned();
         }
         table.render(Paint::for_stdout())
     })
@@ -90,7 +89,7 @@ async fn write(context: &Context, arguments: JobWriteArguments) -> Result<ExitCo
     show(context.form, &answer, |_| String::new())
 }
 
-/// Writes all of it; what the job does not read in time is an error that says how much it took.
+/// Writes all bytes; fails with the number of bytes read when the job does not read them in time.
 async fn write_all(client: &Client, job: &str, bytes: &[u8], eof: bool) -> Result<Value> {
     let mut at = 0;
     loop {
@@ -102,10 +101,10 @@ async fn write_all(client: &Client, job: &str, bytes: &[u8], eof: bool) -> Resul
         let answer = client.call("write_job", input).await?;
         if answer["unread_bytes"] != json!(0) {
             let taken = at as u64 + answer["written_bytes"].as_u64().unwrap_or(0);
-            let message = format!("the job read only {taken} of {} bytes in time", bytes.len());
+            let message = format!("timed out: the job read {taken} of {} bytes", bytes.len());
             return Err(Error::new(Code::Busy, message)
                 .detail("written_bytes", taken)
-                .next("write the rest when it reads again")
+                .next("write the remaining bytes when the job reads its input again")
                 .into());
         }
         if last {
@@ -124,7 +123,7 @@ async fn stop(context: &Context, arguments: JobStopArguments) -> Result<ExitCode
         match client.call("kill", input).await {
             Ok(answer) => {
                 if context.form == Form::Human {
-                    say(&format!("isle: {job} was stopped; its last lines:"));
+                    print_stderr(&format!("isle: stopped {job}; last lines of output:"));
                     print(answer["last_output"].as_str().unwrap_or_default());
                 }
                 answers.push(answer);

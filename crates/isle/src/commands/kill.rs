@@ -1,4 +1,4 @@
-//! `isle kill`: ends runs, or signals them.
+//! `isle kill`: kills runs, or sends them a signal.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `isle create`, `isle extend`, `isle pause` and `isle resume`: sandboxes with settings of their own, and how long they live.
+//! `isle create`, `isle extend`, `isle pause` and `isle resume`.
 
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ use crate::output::{Form, escaped, print, print_json, show, show_error};
 pub(super) async fn create(context: &Context, arguments: CreateArguments) -> Result<ExitCode> {
     let mut settings = settings(context, &arguments.sandbox, None)?;
     if arguments.profile.is_some() {
-        // What files say is weaker than a profile, and the daemon reads them by itself.
+        // A profile overrides configuration files, which the daemon reads itself: send only flags.
         settings = settings.of_flags();
     }
     let chosen = one_shot(&settings, &arguments.file)?;
@@ -25,6 +25,7 @@ pub(super) async fn create(context: &Context, arguments: CreateArguments) -> Res
     let mut input = json!({
         "sandbox": arguments.name,
         "tier": chosen.tier,
+        "backend": chosen.backend,
         "image": chosen.image,
         "memory": chosen.memory,
         "cpus": chosen.cpus,
@@ -40,18 +41,18 @@ pub(super) async fn create(context: &Context, arguments: CreateArguments) -> Res
         "files": files,
         "env": environment(&arguments.env)?,
     });
-    leave_out_nulls(&mut input);
+    remove_nulls(&mut input);
     let answer = context.client().await?.call("create", input).await?;
-    show(context.form, &answer, told)
+    show(context.form, &answer, summary)
 }
 
 pub(super) async fn extend(context: &Context, arguments: ExtendArguments) -> Result<ExitCode> {
     let input = json!({ "sandbox": arguments.name, "by": arguments.by });
     let answer = context.client().await?.call("extend", input).await?;
-    show(context.form, &answer, told)
+    show(context.form, &answer, summary)
 }
 
-/// `isle pause` and `isle resume`. One that fails does not keep the others.
+/// `isle pause` and `isle resume`; an error does not stop the others.
 pub(super) async fn pause(context: &Context, arguments: PauseArguments, operation: &str) -> Result<ExitCode> {
     let client = context.client().await?;
     let mut done: Vec<Value> = Vec::new();
@@ -77,22 +78,22 @@ pub(super) async fn pause(context: &Context, arguments: PauseArguments, operatio
     Ok(code)
 }
 
-fn leave_out_nulls(input: &mut Value) {
+fn remove_nulls(input: &mut Value) {
     if let Value::Object(map) = input {
         map.retain(|_, value| !value.is_null());
     }
 }
 
-/// The name, and how long it lives when that is known.
-fn told(answer: &Value) -> String {
+/// The name and the deadlines.
+fn summary(answer: &Value) -> String {
     format!("{}\n{}", escaped(&fields::text(answer, "name")), deadlines(answer))
 }
 
-/// A line for each deadline of a sandbox.
+/// One line per deadline of a sandbox.
 pub(super) fn deadlines(sandbox: &Value) -> String {
-    let line = |name: &str, words: &str| match sandbox[name].as_str() {
-        Some(when) => format!("{words} {}\n", escaped(when)),
+    let line = |name: &str, label: &str| match sandbox[name].as_str() {
+        Some(when) => format!("{label} {}\n", escaped(when)),
         None => String::new(),
     };
-    line("expires_at", "expires ") + &line("idle_expires_at", "unused, ends")
+    line("expires_at", "expires at") + &line("idle_expires_at", "expires if idle at")
 }

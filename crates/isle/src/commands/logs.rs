@@ -1,4 +1,4 @@
-//! `isle logs`: the output of a run, whole, from its end, or as it comes.
+//! `isle logs`: the output of a run, all of it, its last lines, or live.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::Context;
 use crate::arguments::LogsArguments;
-use crate::output::{Form, print, print_json, say};
+use crate::output::{Form, print, print_json, print_stderr};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stream {
@@ -55,7 +55,7 @@ pub(super) async fn logs(context: &Context, arguments: LogsArguments) -> Result<
     Ok(ExitCode::SUCCESS)
 }
 
-/// All that was kept of one stream, page by page.
+/// Prints the stored output of one stream, page by page.
 async fn whole(client: &Client, run: &str, stream: Stream) -> Result<()> {
     let mut offset = 0;
     loop {
@@ -74,7 +74,7 @@ async fn whole(client: &Client, run: &str, stream: Stream) -> Result<()> {
     }
 }
 
-/// Goes on until the run ends; a connection that ends is taken up after the last event seen.
+/// Follows the run until it exits; reconnects after the last event received.
 async fn follow(
     context: &Context,
     client: &Client,
@@ -103,7 +103,7 @@ async fn follow(
                 }
             }
         }
-        // A stream without a single event is one that has nothing more to say.
+        // A stream without events has no more output.
         if seen == before {
             return Ok(ExitCode::SUCCESS);
         }
@@ -120,11 +120,11 @@ fn show(context: &Context, stream: Stream, text: &str) {
 fn write(stream: Stream, text: &str) {
     match stream {
         Stream::Stdout => print(text),
-        // Nobody reads it any more when this fails.
+        // Fails when the reader closed the pipe.
         Stream::Stderr => drop(io::stderr().lock().write_all(text.as_bytes())),
     }
 }
 
 fn missing(bytes: u64) {
-    say(&format!("isle: {bytes} bytes were not kept and are missing here"));
+    print_stderr(&format!("isle: {bytes} bytes of output were dropped here"));
 }

@@ -1,5 +1,4 @@
-//! `isle mcp`: a plain byte pipe between standard input and output and the daemon, where the MCP
-//! session lives.
+//! `isle mcp`: copies bytes between standard input and output and the daemon, which runs the MCP session.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -8,66 +7,66 @@ use std::process::ExitCode;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
+use isle_api::Toolsets;
 use isle_client::{Pipe, Result, open_pipe};
-use isle_engine::Error;
-use isle_engine::ops::Toolsets;
+use isle_core::Error;
 
 use super::Context;
 use crate::arguments::McpArguments;
 use crate::config::Settings;
 use crate::daemon;
-use crate::output::say;
+use crate::output::print_stderr;
 
-/// How long the daemon may stay silent after our input ended.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long to wait for further output after standard input was closed.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(2);
 
-enum Happened {
+enum CopyEvent {
     InputEnded,
-    OutputMoved,
+    OutputCopied,
     OutputEnded,
 }
 
 pub(super) fn mcp(context: &Context, arguments: &McpArguments) -> Result<ExitCode> {
     let toolsets = arguments.toolsets.as_deref().map(str::parse::<Toolsets>).transpose()?;
     let settings = Settings::for_daemon(context.global.config.as_ref(), &[])?;
-    let places = context.places()?;
-    let endpoint = daemon::endpoint(&places, &settings)?;
+    let paths = context.paths()?;
+    let endpoint = daemon::endpoint(&paths, &settings)?;
     let user_file = context.global.config.as_ref();
     let Pipe { stream: pipe, first, mismatch } =
-        daemon::ensure_running(&places, &endpoint, user_file, |endpoint| {
+        daemon::ensure_running(&paths, &endpoint, user_file, |endpoint| {
             open_pipe(endpoint, toolsets.as_ref())
         })?;
     if let Some(error) = mismatch {
-        say(&format!("isle: {}; {}", error.message, error.next_steps.join("; ")));
+        print_stderr(&format!("isle: {}; {}", error.message, error.next_steps.join("; ")));
     }
-    let (happened, happenings) = mpsc::channel();
+    let (sender, events) = mpsc::channel();
     let upwards = pipe.try_clone().map_err(Error::internal)?;
-    let input_ended = happened.clone();
+    let input_ended = sender.clone();
     spawn("to-daemon", move || {
         copy_input(upwards);
-        drop(input_ended.send(Happened::InputEnded));
+        drop(input_ended.send(CopyEvent::InputEnded));
     })?;
     spawn("from-daemon", move || {
-        copy_output(pipe, &first, || drop(happened.send(Happened::OutputMoved)));
-        drop(happened.send(Happened::OutputEnded));
+        copy_output(pipe, &first, || drop(sender.send(CopyEvent::OutputCopied)));
+        drop(sender.send(CopyEvent::OutputEnded));
     })?;
-    wait_for_end(&happenings);
+    wait_for_end(&events);
     Ok(ExitCode::SUCCESS)
 }
 
-/// Ends when the daemon's side has ended, or was silent for a while after ours did.
-fn wait_for_end(happenings: &mpsc::Receiver<Happened>) {
+/// Returns when the daemon closed its side, or sent nothing for a while after standard input was closed.
+fn wait_for_end(events: &mpsc::Receiver<CopyEvent>) {
     let mut input_open = true;
     loop {
         let next = if input_open {
-            happenings.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            events.recv().map_err(|_| RecvTimeoutError::Disconnected)
         } else {
-            happenings.recv_timeout(LAST_WORDS)
+            events.recv_timeout(OUTPUT_TIMEOUT)
         };
         match next {
-            Ok(Happened::InputEnded) => input_open = false,
-            Ok(Happened::OutputMoved) => {}
-            Ok(Happened::OutputEnded) | Err(_) => return,
+            Ok(CopyEvent::InputEnded) => input_open = false,
+            Ok(CopyEvent::OutputCopied) => {}
+            Ok(CopyEvent::OutputEnded) | Err(_) => return,
         }
     }
 }
@@ -81,7 +80,7 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
 }
 
 fn copy_input(mut pipe: UnixStream) {
-    // A connection that is gone is noticed by the other direction, which ends everything.
+    // A lost connection is detected by the other direction, which ends the command.
     drop(copy(&mut io::stdin().lock(), &mut pipe, || {}));
     drop(pipe.shutdown(Shutdown::Write));
 }
@@ -90,12 +89,12 @@ fn copy_output(mut pipe: UnixStream, first: &[u8], moved: impl Fn()) {
     let mut stdout = io::stdout().lock();
     let written = stdout.write_all(first).and_then(|()| stdout.flush());
     if written.is_ok() {
-        // The end of either side ends the command; which of them it was makes no difference.
+        // The end of either side ends the command.
         drop(copy(&mut pipe, &mut stdout, moved));
     }
 }
 
-/// Passes on whatever is there at once; nothing waits for a full buffer.
+/// Copies and flushes after every read.
 fn copy(from: &mut impl Read, to: &mut impl Write, moved: impl Fn()) -> io::Result<()> {
     let mut buffer = vec![0; 64 * 1024];
     loop {

@@ -1,4 +1,4 @@
-//! One file per command. Each gets a [`Context`] and gives the exit code of the program.
+//! One file per command. Each takes a [`Context`] and returns the exit code of the program.
 
 mod admin;
 mod attach;
@@ -6,6 +6,7 @@ mod audit;
 mod batch;
 mod bridge;
 mod call;
+mod call_each;
 mod children;
 mod code;
 mod completions;
@@ -13,7 +14,6 @@ mod config;
 mod contexts;
 mod cp;
 mod doctor;
-mod each;
 mod env;
 mod events;
 mod exec;
@@ -44,6 +44,7 @@ mod stop;
 mod sync;
 mod token;
 mod top;
+pub(crate) mod transfer_report;
 mod trees;
 mod r#try;
 mod validate;
@@ -51,19 +52,20 @@ mod wait;
 mod watch;
 mod webhooks;
 
+use std::pin::Pin;
 use std::process::ExitCode;
 
 use isle_client::{Client, Result};
-use isle_engine::Error;
+use isle_core::Error;
 
 use crate::arguments::{Arguments, Command, Global};
 use crate::config::Settings;
 use crate::daemon;
 use crate::output::{Form, show_error};
-use crate::places::Places;
+use crate::paths::Paths;
 use crate::session::exit_code_of_error;
 
-/// What every command needs to know.
+/// Global options of the command line.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) global: Global,
@@ -71,32 +73,30 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    pub(crate) fn places(&self) -> Result<Places> {
-        Places::find(&self.global)
+    pub(crate) fn paths(&self) -> Result<Paths> {
+        Paths::find(&self.global)
     }
 
-    /// A client of the daemon, which is started when it does not run.
+    /// A client of the daemon, which is started if it is not running.
     pub(crate) async fn client(&self) -> Result<Client> {
         let settings = Settings::for_daemon(self.global.config.as_ref(), &[])?;
-        daemon::connect(&self.places()?, &settings, self.global.config.as_ref()).await
+        let paths = self.paths()?;
+        let endpoint = daemon::endpoint(&paths, &settings)?;
+        daemon::connect(&paths, endpoint, self.global.config.as_ref()).await
     }
 
-    /// The same for commands about namespaces, which are not given in one; and the namespace that was
-    /// named to them.
+    /// The same for commands about namespaces, which do not run inside one; also returns the namespace given.
     pub(crate) async fn operator_client(&self) -> Result<(Client, Option<String>)> {
         let settings = Settings::for_daemon(self.global.config.as_ref(), &[])?;
-        let places = self.places()?;
-        let namespace = places.namespace.clone().or_else(|| settings.text("namespace"));
-        let endpoint = daemon::endpoint(&places, &settings)?.within(None);
-        let user_file = self.global.config.as_ref();
-        let client = daemon::reach(&places, &endpoint, user_file, async |endpoint| {
-            Client::connect(endpoint.clone()).await
-        });
-        Ok((client.await?, namespace))
+        let paths = self.paths()?;
+        let namespace = paths.namespace.clone().or_else(|| settings.text("namespace"));
+        let endpoint = daemon::endpoint(&paths, &settings)?.within(None);
+        let client = daemon::connect(&paths, endpoint, self.global.config.as_ref()).await?;
+        Ok((client, namespace))
     }
 }
 
-/// Reads the command line and does what it says.
+/// Parses the command line and runs the command.
 pub(crate) fn main() -> ExitCode {
     let Arguments { global, command } = Arguments::read();
     let form = if global.json { Form::Json } else { Form::Human };
@@ -127,6 +127,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Net(arguments) => block_on(network::net(context, arguments)),
         Command::Expose(arguments) => block_on(network::expose(context, arguments)),
         Command::Unexpose(arguments) => block_on(network::unexpose(context, arguments)),
+        Command::Url(arguments) => block_on(network::url(context, arguments)),
         Command::Env(arguments) => block_on(env::env(context, arguments)),
         Command::Validate(arguments) => block_on(validate::validate(context, arguments)),
         Command::Install(arguments) => block_on(install::install(context, arguments)),
@@ -174,12 +175,14 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
     }
 }
 
-/// Runs a command on one thread: starting more would cost more than most commands do.
+/// Runs a command on one thread: starting more would take longer than most commands.
 pub(crate) fn block_on(command: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::internal)?;
-    let ended = runtime.block_on(command);
-    // A thread may still wait for a key or a slow reader; nobody waits for it.
+    // Boxed, so that the runtime is compiled once and not once for each command.
+    let command: Pin<Box<dyn Future<Output = _>>> = Box::pin(command);
+    let result = runtime.block_on(command);
+    // Do not wait for threads that block on input or a slow reader.
     runtime.shutdown_background();
-    ended
+    result
 }

@@ -1,4 +1,4 @@
-//! `isle allow`, `revoke`, `net`, `expose`, `unexpose`: the network of a sandbox.
+//! `isle allow`, `revoke`, `net`, `expose`, `unexpose`, `url`: the network of a sandbox.
 
 use std::process::ExitCode;
 
@@ -6,8 +6,10 @@ use isle_client::Result;
 use serde_json::{Value, json};
 
 use super::{Context, fields};
-use crate::arguments::{AllowArguments, ExposeArguments, NetArguments, RevokeArguments, UnexposeArguments};
-use crate::output::{Paint, Table, escaped, say, show};
+use crate::arguments::{
+    AllowArguments, ExposeArguments, NetArguments, RevokeArguments, UnexposeArguments, UrlArguments,
+};
+use crate::output::{Form, Paint, Table, escaped, print_stderr, show};
 
 pub(super) async fn allow(context: &Context, arguments: AllowArguments) -> Result<ExitCode> {
     let AllowArguments { name, mut hosts, all, lifetime, total, rate } = arguments;
@@ -37,7 +39,7 @@ pub(super) async fn revoke(context: &Context, arguments: RevokeArguments) -> Res
 }
 
 pub(super) fn table(answer: &Value) -> String {
-    let mut table = Table::new(&["GRANT", "FROM", "LEFT", "CONNECTIONS", "SENT", "RECEIVED"]);
+    let mut table = Table::new(&["GRANT", "SOURCE", "EXPIRES IN", "CONNECTIONS", "SENT", "RECEIVED"]);
     for grant in fields::list(answer, "grants") {
         table.row([
             fields::text(grant, "grant"),
@@ -49,14 +51,15 @@ pub(super) fn table(answer: &Value) -> String {
         ]);
     }
     if table.is_empty() {
-        return "Nothing is granted, so nothing can be reached. `isle allow NAME HOST` grants.\n".to_owned();
+        return "No grants: all connections are denied. Allow a host with `isle allow NAME HOST`.\n"
+            .to_owned();
     }
     table.render(Paint::for_stdout())
 }
 
-/// What all sandboxes of a namespace may reach.
+/// Grants of all sandboxes of a namespace.
 pub(super) fn shared_table(answer: &Value) -> String {
-    let mut table = Table::new(&["GRANT", "FROM", "LEFT"]);
+    let mut table = Table::new(&["GRANT", "SOURCE", "EXPIRES IN"]);
     for grant in fields::list(answer, "grants") {
         table.row([
             fields::text(grant, "grant"),
@@ -65,7 +68,7 @@ pub(super) fn shared_table(answer: &Value) -> String {
         ]);
     }
     if table.is_empty() {
-        return "The namespace is granted nothing. `isle allow --all HOST` grants to all its sandboxes.\n"
+        return "No grants for the namespace. Allow a host for all its sandboxes with `isle allow --all HOST`.\n"
             .to_owned();
     }
     table.render(Paint::for_stdout())
@@ -78,7 +81,7 @@ pub(super) async fn net(context: &Context, arguments: NetArguments) -> Result<Ex
 }
 
 fn log(answer: &Value) -> String {
-    let mut table = Table::new(&["TIME", "TARGET", "OUTCOME", "SENT", "RECEIVED", "WHY"]);
+    let mut table = Table::new(&["TIME", "TARGET", "OUTCOME", "SENT", "RECEIVED", "REASON"]);
     for entry in fields::list(answer, "log") {
         let count = |key: &str| entry[key].as_u64().map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
         table.row([
@@ -91,15 +94,15 @@ fn log(answer: &Value) -> String {
         ]);
     }
     let mut total = format!(
-        "{} connections ended well, {} open, {} denied, {} failed\n",
+        "{} connections completed, {} open, {} denied, {} failed\n",
         answer["connections"], answer["open"], answer["denied"], answer["failed"]
     );
     if let Some(latency) = answer["latency_ms"].as_f64() {
-        total.push_str(&format!("connecting took {latency} ms on average\n"));
+        total.push_str(&format!("average connect time: {latency} ms\n"));
     }
     for port in fields::list(answer, "ports") {
         total.push_str(&format!(
-            "port {} on 127.0.0.1:{}: {} connections, {} open, {} refused, {} bytes sent, {} received\n",
+            "port {} on 127.0.0.1:{}: {} connections, {} open, {} rejected, {} bytes sent, {} bytes received\n",
             port["port"],
             port["host_port"],
             port["connections"],
@@ -113,11 +116,11 @@ fn log(answer: &Value) -> String {
         fields::list(answer, "peers").iter().filter_map(Value::as_str).map(escaped).collect();
     if !peers.is_empty() {
         let ports: Vec<String> = fields::list(answer, "peer_ports").iter().map(Value::to_string).collect();
-        total.push_str(&format!("reaches {} on port {}\n", peers.join(", "), ports.join(", ")));
+        total.push_str(&format!("peers: {} on port {}\n", peers.join(", "), ports.join(", ")));
     }
     if let Some(proxied) = answer.get("proxied") {
         total.push_str(&format!(
-            "ports through the HTTP door: {} connections, {} open, {} refused, {} bytes sent, {} received\n",
+            "HTTP port proxy: {} connections, {} open, {} rejected, {} bytes sent, {} bytes received\n",
             proxied["connections"],
             proxied["open"],
             proxied["refused"],
@@ -137,7 +140,7 @@ pub(super) async fn expose(context: &Context, arguments: ExposeArguments) -> Res
     let input = json!({ "sandbox": name, "port": port, "host_port": host_port });
     let answer = client.call("expose", input).await?;
     if let Some(warning) = answer["warning"].as_str() {
-        say(&format!("isle: {}", escaped(warning)));
+        print_stderr(&format!("isle: {}", escaped(warning)));
     }
     show(context.form, &answer, |answer| fields::text(answer, "address") + "\n")
 }
@@ -146,4 +149,25 @@ pub(super) async fn unexpose(context: &Context, arguments: UnexposeArguments) ->
     let input = json!({ "sandbox": arguments.name, "port": arguments.port });
     let answer = context.client().await?.call("unexpose", input).await?;
     show(context.form, &answer, |_| String::new())
+}
+
+pub(super) async fn url(context: &Context, arguments: UrlArguments) -> Result<ExitCode> {
+    let UrlArguments { name, port, lifetime, wait } = arguments;
+    let client = context.client().await?;
+    if let Some(wait) = wait {
+        client.call("wait_for_port", json!({ "sandbox": name, "port": port, "wait": wait })).await?;
+    }
+    let input = json!({ "sandbox": name, "port": port, "lifetime": lifetime });
+    let answer = client.call("port_url", input).await?;
+    if answer["listening"] == false {
+        print_stderr(&format!("isle: no process listens on port {port} in the sandbox yet"));
+    }
+    let shown = show(context.form, &answer, |answer| fields::text(answer, "url") + "\n");
+    if context.form == Form::Human {
+        // The URL is for browsers: its redirect needs a client that stores cookies.
+        let [header, ticket, address] =
+            ["header", "ticket", "address"].map(|name| fields::text(&answer, name));
+        print_stderr(&format!("isle: without a browser: curl -H '{header}: {ticket}' http://{address}/"));
+    }
+    shown
 }

@@ -1,4 +1,4 @@
-//! `isle rm`: destroys sandboxes. One that fails does not keep the others.
+//! `isle rm`: destroys sandboxes; an error does not stop the others.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ pub(super) async fn rm(context: &Context, arguments: RmArguments) -> Result<Exit
     let client = context.client().await?;
     let names = if arguments.all {
         let answer = client.call("list", json!({})).await?;
-        // Children go with their parents.
+        // Children are destroyed with their parents.
         let own = fields::list(&answer, "sandboxes").iter().filter(|sandbox| sandbox["parent"].is_null());
         own.map(|sandbox| fields::text(sandbox, "name")).collect()
     } else {

@@ -1,21 +1,21 @@
-//! `isle secret`: the vault, and which sandbox has what of it.
+//! `isle secret`: the vault, and the secrets attached to sandboxes.
 
 use std::io::{BufRead, IsTerminal, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
 use isle_client::Result;
-use isle_engine::{Code, Error};
+use isle_core::{Code, Error};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde_json::{Value, json};
 
 use super::{Context, fields};
 use crate::arguments::{SecretArguments, SecretCommand, SecretSetArguments};
-use crate::output::{Form, Paint, Table, escaped, print_json, say, show};
-use crate::places::cannot;
+use crate::output::{Form, Paint, Table, escaped, print_json, print_stderr, show};
+use crate::paths::cannot;
 
-/// More than any secret has.
-const LONGEST: u64 = 1024 * 1024;
+/// Larger than any secret.
+const MAX_BYTES: u64 = 1024 * 1024;
 
 pub(super) async fn secret(context: &Context, arguments: SecretArguments) -> Result<ExitCode> {
     match arguments.command {
@@ -23,7 +23,7 @@ pub(super) async fn secret(context: &Context, arguments: SecretArguments) -> Res
         SecretCommand::List { sandbox } => {
             let answer = context.client().await?.call("secret_list", json!({ "sandbox": sandbox })).await?;
             if let Some(why) = answer["locked"].as_str() {
-                say(&format!("isle: {}", escaped(why)));
+                print_stderr(&format!("isle: {}", escaped(why)));
             }
             show(context.form, &answer, |answer| match &answer["attached"] {
                 Value::Array(attached) => attached_table(attached),
@@ -66,20 +66,24 @@ async fn set(context: &Context, arguments: SecretSetArguments) -> Result<ExitCod
     if let Some(hosts) = hosts {
         input["hosts"] = json!(hosts);
     }
+    if !arguments.place.is_empty() {
+        input["places"] = json!(arguments.place);
+    }
     if let Some(expires) = arguments.expires {
         input["expires"] = json!(expires);
     }
     let answer = context.client().await?.call("secret_set", input).await?;
     if let Some(note) = answer["note"].as_str() {
-        say(&format!("isle: {}", escaped(note)));
+        print_stderr(&format!("isle: {}", escaped(note)));
     }
     show(context.form, &answer, |answer| {
         let hosts = joined(answer, "hosts");
-        let goes = if hosts.is_empty() { "no host yet".to_owned() } else { hosts };
+        let hosts = if hosts.is_empty() { "none".to_owned() } else { hosts };
         format!(
-            "{}  version {}, goes to {goes}\n",
+            "{}  version {}, hosts: {hosts}, places: {}\n",
             escaped(&fields::text(answer, "name")),
-            fields::text(answer, "version")
+            fields::text(answer, "version"),
+            joined(answer, "places")
         )
     })
 }
@@ -89,15 +93,15 @@ async fn attached(context: &Context, operation: &str, input: Value) -> Result<Ex
     show(context.form, &answer, |answer| attached_table(fields::list(answer, "attached")))
 }
 
-/// The value: from a file, from a person who is asked and not shown what they type, or from a pipe. One
-/// line end behind it is none of it: editors and `echo` put it there.
+/// Reads the value from a file, from a prompt without echo, or from a pipe. One trailing newline is removed,
+/// since editors and `echo` add it.
 fn read_value(arguments: &SecretSetArguments) -> Result<String> {
     let standard_input = Path::new("standard input");
     let mut value = match &arguments.file {
         Some(path) => {
             read_all(&mut std::fs::File::open(path).map_err(|error| cannot("open", path, &error))?, path)?
         }
-        None if std::io::stdin().is_terminal() => asked(&arguments.name)?,
+        None if std::io::stdin().is_terminal() => prompt(&arguments.name)?,
         None => read_all(&mut std::io::stdin().lock(), standard_input)?,
     };
     if value.ends_with('\n') {
@@ -111,24 +115,24 @@ fn read_value(arguments: &SecretSetArguments) -> Result<String> {
 
 fn read_all(source: &mut dyn Read, from: &Path) -> Result<String> {
     let mut value = String::new();
-    source.take(LONGEST).read_to_string(&mut value).map_err(|error| match error.kind() {
+    source.take(MAX_BYTES).read_to_string(&mut value).map_err(|error| match error.kind() {
         std::io::ErrorKind::InvalidData => Error::new(Code::InvalidArgument, "the value is not UTF-8 text")
-            .next("encode it, as with base64")
+            .next("encode it, for example with base64")
             .into(),
         _ => cannot("read", from, &error),
     })?;
     Ok(value)
 }
 
-fn asked(name: &str) -> Result<String> {
+fn prompt(name: &str) -> Result<String> {
     let terminal = rustix::stdio::stdin();
     let before = tcgetattr(terminal).map_err(Error::internal)?;
     let mut hidden = before.clone();
     hidden.local_modes.remove(LocalModes::ECHO);
-    say(&format!("Value of {}, not shown:", escaped(name)));
+    print_stderr(&format!("Value of {} (not echoed):", escaped(name)));
     tcsetattr(terminal, OptionalActions::Flush, &hidden).map_err(Error::internal)?;
     let mut line = String::new();
-    let read = std::io::stdin().lock().take(LONGEST).read_line(&mut line);
+    let read = std::io::stdin().lock().take(MAX_BYTES).read_line(&mut line);
     tcsetattr(terminal, OptionalActions::Now, &before).map_err(Error::internal)?;
     read.map_err(|error| cannot("read", Path::new("the terminal"), &error))?;
     Ok(line)
@@ -140,7 +144,7 @@ fn joined(value: &Value, name: &str) -> String {
 }
 
 fn table(answer: &Value) -> String {
-    let mut table = Table::new(&["NAME", "VERSION", "HOSTS", "SET", "EXPIRES"]);
+    let mut table = Table::new(&["NAME", "VERSION", "HOSTS", "PLACES", "SET", "EXPIRES"]);
     for secret in fields::list(answer, "secrets") {
         let hosts = joined(secret, "hosts");
         let expires = match (secret["expired"].as_bool(), secret.get("expires_at")) {
@@ -152,24 +156,26 @@ fn table(answer: &Value) -> String {
             fields::text(secret, "name"),
             fields::text(secret, "version"),
             if hosts.is_empty() { "-".to_owned() } else { hosts },
+            joined(secret, "places"),
             fields::text(secret, "set_at"),
             expires,
         ]);
     }
     if table.is_empty() {
-        return "No secrets. `isle secret set NAME` sets one.\n".to_owned();
+        return "No secrets. Set one with `isle secret set NAME`.\n".to_owned();
     }
-    table.render(Paint::for_stdout())
+    let remains = escaped(&fields::text(answer, "remains"));
+    format!("{}Not protected: {remains}\n", table.render(Paint::for_stdout()))
 }
 
 fn attached_table(attached: &[Value]) -> String {
-    let mut table = Table::new(&["SECRET", "VARIABLE", "SEEN AS"]);
+    let mut table = Table::new(&["SECRET", "VARIABLE", "CONTENT"]);
     for one in attached {
         let seen = if one["exposed"] == json!(true) { "value, masked" } else { "placeholder" };
         table.row([fields::text(one, "name"), fields::text(one, "variable"), seen.to_owned()]);
     }
     if table.is_empty() {
-        return "The sandbox has no secrets. `isle secret attach SANDBOX NAME` gives it one.\n".to_owned();
+        return "No secrets attached. Attach one with `isle secret attach SANDBOX NAME`.\n".to_owned();
     }
     table.render(Paint::for_stdout())
 }

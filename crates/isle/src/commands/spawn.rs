@@ -1,4 +1,4 @@
-//! `isle spawn`: a child of a sandbox.
+//! `isle spawn`: creates a child sandbox.
 
 use std::process::ExitCode;
 

@@ -1,9 +1,9 @@
-//! `isle status`: one sandbox in full, or the daemon and what is in it.
+//! `isle status`: details of one sandbox, or of the daemon and its sandboxes.
 
 use std::process::ExitCode;
 
 use isle_client::{Client, Result};
-use isle_engine::backend::{Guarantee, GuaranteeStatus};
+use isle_core::backend::{Guarantee, GuaranteeStatus};
 use serde_json::{Value, json};
 
 use super::ls::sandbox_table;
@@ -45,12 +45,13 @@ async fn daemon(context: &Context, client: &Client) -> Result<ExitCode> {
             fields::text(health, "waiting"),
         );
         for tier in fields::list(health, "tiers") {
-            let word = match (tier["available"].as_bool(), tier["available_with_downgrade"].as_bool()) {
+            let state = match (tier["available"].as_bool(), tier["available_with_downgrade"].as_bool()) {
                 (Some(true), _) => "available",
-                (_, Some(true)) => "incomplete here, see `isle doctor`",
-                _ => "not available here, see `isle doctor`",
+                (_, Some(true)) => "not fully enforced on this host, see `isle doctor`",
+                _ => "unavailable on this host, see `isle doctor`",
             };
-            text.push_str(&format!("  tier    {}: {word}\n", escaped(&fields::text(tier, "tier"))));
+            let name = format!("{} ({})", fields::text(tier, "tier"), fields::text(tier, "backend"));
+            text.push_str(&format!("  tier    {}: {state}\n", escaped(&name)));
         }
         text.push('\n');
         text.push_str(&sandbox_table(value));
@@ -63,7 +64,7 @@ fn sandbox(answer: &Value, paint: Paint) -> String {
     let detail = &answer["detail"];
     let (limits, usage) = (&detail["limits"], &detail["usage"]);
     text.push_str(&format!(
-        "\nmemory  {} of {} (most so far {})\ndisk    {} of {}\npids    {} of {}\ncpus    {} ({} used)\n",
+        "\nmemory  {} of {} (peak {})\ndisk    {} of {}\npids    {} of {}\ncpus    {} ({} used)\n",
         fields::bytes(usage, "memory_bytes"),
         fields::text(limits, "memory"),
         fields::bytes(usage, "memory_peak_bytes"),
@@ -74,6 +75,13 @@ fn sandbox(answer: &Value, paint: Paint) -> String {
         fields::text(limits, "cpus"),
         fields::millis(usage, "cpu_ms"),
     ));
+    if usage["disk_inodes"].is_u64() {
+        let (used, limit) = (fields::text(usage, "disk_inodes"), fields::text(usage, "disk_inodes_limit"));
+        text.push_str(&format!("inodes  {used} of {limit} (files and directories on its disk)\n"));
+    }
+    if usage["disk_note"].is_string() {
+        text.push_str(&format!("note    {}\n", escaped(&fields::text(usage, "disk_note"))));
+    }
     let runs = fields::list(detail, "runs");
     if !runs.is_empty() {
         let mut table = Table::new(&["RUN", "FOR", "COMMAND"]);
@@ -95,7 +103,7 @@ fn sandbox(answer: &Value, paint: Paint) -> String {
     text
 }
 
-/// One line of a containment report, with its fix below when there is one.
+/// One line of a containment report, followed by its fix.
 pub(super) fn guarantee_line(guarantee: &Guarantee, paint: Paint) -> String {
     let mark = match guarantee.status {
         GuaranteeStatus::Enforced => paint.plain(Colour::Green, "✓"),

@@ -1,28 +1,28 @@
-//! `isle token`: who may come in over the network, and as which tenant.
+//! `isle token`: access tokens of namespaces, for clients over TCP.
 
 use std::process::ExitCode;
 
 use isle_client::Result;
-use isle_engine::{Code, Error};
+use isle_core::{Code, Error};
 use serde_json::{Value, json};
 
 use super::{Context, fields};
 use crate::arguments::{TokenArguments, TokenCommand};
-use crate::output::{Form, Paint, Table, print_json, say, show};
+use crate::output::{Form, Paint, Table, print_json, print_stderr, show};
 
 pub(super) async fn token(context: &Context, arguments: TokenArguments) -> Result<ExitCode> {
     let (client, namespace) = context.operator_client().await?;
     match arguments.command {
         TokenCommand::Create => {
             let Some(namespace) = namespace else {
-                return Err(Error::new(Code::InvalidArgument, "no namespace is named")
-                    .next("say whose token it is to be: isle token create --namespace NAME")
+                return Err(Error::new(Code::InvalidArgument, "no namespace given")
+                    .next("pass a namespace: isle token create --namespace NAME")
                     .into());
             };
             let answer = client.call("create_token", json!({ "namespace": namespace })).await?;
             if context.form == Form::Human {
-                say(&format!(
-                    "isle: {} is for the namespace {namespace}; this is shown once",
+                print_stderr(&format!(
+                    "isle: created token {} for namespace {namespace}; it is shown only once",
                     fields::text(&answer, "id")
                 ));
             }
@@ -42,7 +42,7 @@ pub(super) async fn token(context: &Context, arguments: TokenArguments) -> Resul
                     ]);
                 }
                 if table.is_empty() {
-                    return "No tokens. `isle token create --namespace NAME` makes one.\n".to_owned();
+                    return "No tokens. Create one with `isle token create --namespace NAME`.\n".to_owned();
                 }
                 table.render(Paint::for_stdout())
             })

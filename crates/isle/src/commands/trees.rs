@@ -1,34 +1,36 @@
-//! Trees of this host for `isle cp` and `isle sync`: sent as archives, and received with suspicion.
+//! Directory trees for `isle cp` and `isle sync`: sent as archives; received archives are not trusted.
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use isle_client::{Client, ClientError, FileBody, Result};
-use isle_engine::values::ByteSize;
-use isle_engine::{Code, Error};
+use isle_core::values::ByteSize;
+use isle_core::{Code, Error};
+use isle_trees::git::{GitDirs, completes_git_directory, is_in_git_directory};
 use isle_trees::tar::TarError;
-use isle_trees::{Bounds, Carried, PackOptions, Packer, UnpackError, Unpacker};
+use isle_trees::{Bounds, Carried, PackOptions, Packer, UnpackError, UnpackedTree, Unpacker};
 use rustix::fs::{Mode, OFlags};
 use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::output::Progress;
-use crate::places::cannot;
+use crate::paths::cannot;
 
-/// Entries of one tree.
-const MOST_ENTRIES: u64 = 1_000_000;
-/// Nothing from a sandbox becomes set-uid here, or may be written by everybody.
+/// Maximum number of entries of one tree.
+const MAX_ENTRIES: u64 = 1_000_000;
+/// Mode mask: received files never become set-uid or world-writable.
 const MODES: u32 = 0o755;
-/// What a tree may hold when its sandbox does not say.
-const MOST_BYTES: u64 = 64 << 30;
-/// A file of this host with holes that claims more is left out.
-const HOLLOW: u64 = 1 << 40;
-/// Pieces on their way.
-const AHEAD: usize = 4;
+/// Maximum size of a tree when the disk limit of its sandbox is unknown.
+const DEFAULT_MAX_BYTES: u64 = 64 << 30;
+/// Sparse files of this host with a larger apparent size are skipped.
+const MAX_SPARSE_BYTES: u64 = 1 << 40;
+/// Chunks buffered while sending.
+const BUFFERED_CHUNKS: usize = 4;
 
 /// Opens a directory of this host.
 pub(super) fn open_directory(path: &Path) -> Result<OwnedFd> {
@@ -36,7 +38,7 @@ pub(super) fn open_directory(path: &Path) -> Result<OwnedFd> {
     rustix::fs::open(path, flags, Mode::empty()).map_err(|error| cannot("read", path, &error.into()))
 }
 
-/// Sends a tree of this host, all of it or the paths named; what was packed, and what the daemon says.
+/// Sends a tree of this host, or only the given paths; returns what was packed and the daemon's response.
 pub(super) async fn send(
     client: &Client,
     top: OwnedFd,
@@ -44,8 +46,9 @@ pub(super) async fn send(
     (sandbox, path): (&str, &str),
     progress: Progress,
 ) -> Result<(Carried, serde_json::Value)> {
-    let mut packer = Packer::new(top, PackOptions { hollow: HOLLOW, only }).map_err(Error::internal)?;
-    let (sender, receiver) = mpsc::channel::<Bytes>(AHEAD);
+    let mut packer =
+        Packer::new(top, PackOptions { sparse_limit: MAX_SPARSE_BYTES, only }).map_err(Error::internal)?;
+    let (sender, receiver) = mpsc::channel::<Bytes>(BUFFERED_CHUNKS);
     let packing = tokio::task::spawn_blocking(move || {
         while let Some(piece) = packer.piece() {
             if sender.blocking_send(piece.into()).is_err() {
@@ -68,49 +71,73 @@ fn pieces(receiver: mpsc::Receiver<Bytes>, progress: Progress) -> BoxStream<'sta
     .boxed()
 }
 
-/// Receives a tree into a directory of this host; nothing is in place before all of it is good.
+/// Receives a tree into a directory of this host; files are moved into place only after the whole archive
+/// was checked.
 pub(super) async fn receive(
     client: &Client,
     sandbox: &str,
     mut body: FileBody,
     target: OwnedFd,
-    shown: &Path,
+    (shown, git_dirs): (&Path, GitDirs),
     mut progress: Progress,
-) -> Result<Carried> {
-    let bounds = Bounds { entries: MOST_ENTRIES, bytes: most_bytes(client, sandbox).await, modes: MODES };
-    let mut unpacker = Unpacker::new(target, bounds).map_err(|error| cannot("write", shown, &error))?;
+) -> Result<UnpackedTree> {
+    let bounds = Bounds { entries: MAX_ENTRIES, bytes: max_bytes(client, sandbox).await, modes: MODES };
+    let mut unpacker =
+        Unpacker::on_host(target, bounds, git_dirs).map_err(|error| cannot("write", shown, &error))?;
     while let Some(piece) = body.next().await? {
         progress.add(piece.len());
-        unpacker.feed(&piece).map_err(|error| refused(shown, error))?;
+        unpacker.feed(&piece).map_err(|error| unpack_error(shown, error))?;
     }
-    unpacker.finish().map_err(|error| refused(shown, error))
+    unpacker.finish_on_host().map_err(|error| unpack_error(shown, error))
 }
 
-/// No tree holds more than the disk it is on, unless it is mostly holes.
-async fn most_bytes(client: &Client, sandbox: &str) -> u64 {
+/// The disk limit of the sandbox: no tree is larger, unless it consists of sparse files.
+pub(super) async fn max_bytes(client: &Client, sandbox: &str) -> u64 {
     let status = client.call("status", json!({ "sandbox": sandbox })).await;
     status
         .ok()
         .and_then(|status| status["detail"]["limits"]["disk"].as_str().map(str::to_owned))
         .and_then(|text| text.parse::<ByteSize>().ok())
-        .map_or(MOST_BYTES, |size| size.0)
+        .map_or(DEFAULT_MAX_BYTES, |size| size.0)
 }
 
-fn refused(shown: &Path, error: UnpackError) -> ClientError {
+/// The error for files that would be, or become part of, a git directory of this host.
+pub(super) fn git_refused(what: &str) -> ClientError {
+    Error::new(Code::GitDirectoryRefused, format!("nothing was copied: {what}"))
+        .next("use `isle sync pull --git` to fetch commits, or `--git-dirs copy` to copy git directories with hooks and configuration from a trusted sandbox")
+        .into()
+}
+
+/// Rejects a target inside a git directory, or one that would create one, unless `--git-dirs copy` is given.
+pub(super) fn refuse_git_directory(place: &Path, git_dirs: GitDirs) -> Result<()> {
+    let name = place.file_name().map_or(&[][..], OsStrExt::as_bytes);
+    let above = place.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let is_git = is_in_git_directory(place) || completes_git_directory(above, name);
+    if git_dirs == GitDirs::Skip && is_git {
+        return Err(git_refused(&format!(
+            "{} is in a git directory, or would create one, and git runs programs configured in it",
+            place.display()
+        )));
+    }
+    Ok(())
+}
+
+fn unpack_error(shown: &Path, error: UnpackError) -> ClientError {
     match error {
         UnpackError::Archive(TarError::TooLarge(..)) => {
             Error::new(Code::TooLarge, format!("nothing was copied: {error}"))
-                .next("copy parts of it; pack files that are mostly holes with `tar --sparse` in the sandbox")
+                .next("copy parts of it, or pack sparse files with `tar --sparse` in the sandbox")
                 .into()
         }
         UnpackError::Archive(_) => Error::new(Code::ArchiveRefused, format!("nothing was copied: {error}"))
-            .next("try again; if it happens again, the sandbox is not to be trusted")
+            .next("retry; if it fails again, do not trust the sandbox")
             .into(),
         UnpackError::Io { error, .. } => cannot("write", shown, &error),
+        UnpackError::GitDirectory => git_refused(&error.to_string()),
         UnpackError::InTheWay { due, .. } => {
             let code = if due == "a file" { Code::IsDirectory } else { Code::NotDirectory };
             Error::new(code, format!("nothing was copied: in {}, {error}", shown.display()))
-                .next("move it away, or copy to another place")
+                .next("move it, or copy to another path")
                 .into()
         }
     }

@@ -1,17 +1,17 @@
-//! `isle validate`: a look at a file of code. Ends with 1 when the code is rejected.
+//! `isle validate`: checks a source file. Exits with 1 when the code is rejected.
 
 use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
 
 use isle_client::Result;
-use isle_engine::{Code, Error};
+use isle_core::{Code, Error};
 use serde_json::{Value, json};
 
 use super::{Context, fields};
 use crate::arguments::ValidateArguments;
 use crate::output::{Form, escaped, print, print_json};
-use crate::places::cannot;
+use crate::paths::cannot;
 
 pub(super) async fn validate(context: &Context, arguments: ValidateArguments) -> Result<ExitCode> {
     let code = read(&arguments.file)?;
@@ -50,13 +50,13 @@ fn read(file: &Path) -> Result<String> {
     };
     read.map_err(|error| cannot("read", file, &error))?;
     String::from_utf8(bytes).map_err(|_| {
-        Error::new(Code::InvalidArgument, format!("{} is not text in UTF-8", file.display()))
-            .next("convert it to UTF-8 first")
+        Error::new(Code::InvalidArgument, format!("{} is not UTF-8 text", file.display()))
+            .next("convert it to UTF-8")
             .into()
     })
 }
 
-/// One line for everything there is to say, as compilers do it.
+/// One line per finding, as compilers print them.
 fn shown(file: &Path, answer: &Value) -> String {
     let file = escaped(&file.display().to_string());
     let mut lines = Vec::new();
@@ -75,13 +75,13 @@ fn shown(file: &Path, answer: &Value) -> String {
     let hosts: Vec<String> =
         fields::list(answer, "domains").iter().filter_map(|host| host.as_str().map(escaped)).collect();
     if !hosts.is_empty() {
-        lines.push(format!("{file}: names {}", hosts.join(", ")));
+        lines.push(format!("{file}: host names: {}", hosts.join(", ")));
     }
     for note in fields::list(answer, "notes") {
         lines.push(format!("{file}: {}", escaped(note.as_str().unwrap_or_default())));
     }
     let shown = if answer["fixes"].as_array().is_some_and(|fixes| !fixes.is_empty()) {
-        "; `--show` prints the code with the fixes"
+        "; use --show to print the code with the fixes applied"
     } else {
         ""
     };

@@ -1,12 +1,12 @@
-//! `isle wait`: waits until runs have ended. The exit code is that of the last one named.
+//! `isle wait`: waits until runs have exited. The exit code is that of the last run given.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use isle_api::shapes::RunResult;
 use isle_client::{Client, Result};
-use isle_engine::ops::shapes::RunResult;
-use isle_engine::values::Span;
-use isle_engine::{Code, Error};
+use isle_core::values::Span;
+use isle_core::{Code, Error};
 use serde_json::{Value, json};
 
 use super::Context;
@@ -14,7 +14,7 @@ use crate::arguments::WaitArguments;
 use crate::output::{Form, Paint, Table, human_millis, print, print_json};
 use crate::session::code_of;
 
-/// How long one call waits; the next goes on where it stopped.
+/// How long one call waits; further calls continue waiting.
 const ONE_CALL: Duration = Duration::from_secs(45);
 
 pub(super) async fn wait(context: &Context, arguments: WaitArguments) -> Result<ExitCode> {
@@ -54,8 +54,8 @@ async fn ended(client: &Client, run: &str, until: Option<Instant>) -> Result<Run
             return Ok(result);
         }
         if until.is_some_and(|until| Instant::now() >= until) {
-            return Err(Error::new(Code::Busy, format!("the run {run} has not ended yet"))
-                .next("wait longer, or end it with `isle kill`")
+            return Err(Error::new(Code::Busy, format!("run {run} has not exited yet"))
+                .next("wait longer, or kill it with `isle kill`")
                 .into());
         }
     }

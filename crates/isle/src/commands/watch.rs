@@ -1,15 +1,15 @@
-//! `isle watch`: what happens to files of a sandbox, line by line, until it is interrupted.
+//! `isle watch`: prints file changes in a sandbox, one per line, until interrupted.
 
 use std::process::ExitCode;
 
 use isle_client::Result;
-use isle_engine::values::{GuestPath, SandboxName};
-use isle_engine::{Code, Error};
+use isle_core::values::{GuestPath, SandboxName};
+use isle_core::{Code, Error};
 use serde_json::{Value, json};
 
 use super::Context;
 use crate::arguments::WatchArguments;
-use crate::output::{Form, escaped, print, say};
+use crate::output::{Form, escaped, print, print_stderr};
 
 pub(super) async fn watch(context: &Context, arguments: WatchArguments) -> Result<ExitCode> {
     let sandbox: SandboxName = arguments.name.parse()?;
@@ -22,25 +22,25 @@ pub(super) async fn watch(context: &Context, arguments: WatchArguments) -> Resul
         }
         match event.name.as_str() {
             "watching" if context.form == Form::Human => {
-                say(&format!("watching {} of {sandbox}", escaped(&path.absolute())));
+                print_stderr(&format!("watching {} in {sandbox}", escaped(&path.absolute())));
             }
             "file" if context.form == Form::Human => print(&line(&event.data)),
             "overflow" if context.form == Form::Human => {
-                say("isle: more happened than is told; look at the files");
+                print_stderr("isle: some changes were not reported; check the files");
             }
             "ended" => {
                 return match event.data["error"]["message"].as_str() {
                     None => Ok(ExitCode::SUCCESS),
-                    Some(why) => Err(Error::new(Code::WatchEnded, format!("the watch is over: {why}"))
-                        .next("watch again when the sandbox is there")
+                    Some(why) => Err(Error::new(Code::WatchEnded, format!("the watch ended: {why}"))
+                        .next("start the watch again when the sandbox exists")
                         .into()),
                 };
             }
             _ => {}
         }
     }
-    Err(Error::new(Code::DaemonUnavailable, "the daemon ended, and the watch with it")
-        .next("watch again")
+    Err(Error::new(Code::DaemonUnavailable, "the daemon closed the watch")
+        .next("start the watch again")
         .into())
 }
 

@@ -1,4 +1,4 @@
-//! `isle webhooks`: where events are sent.
+//! `isle webhooks`: HTTP endpoints that receive events.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Context, fields};
 use crate::arguments::{WebhooksArguments, WebhooksCommand};
-use crate::output::{Form, Paint, Table, print_json, say, show};
+use crate::output::{Form, Paint, Table, print_json, print_stderr, show};
 
 pub(super) async fn webhooks(context: &Context, arguments: WebhooksArguments) -> Result<ExitCode> {
     let client = context.client().await?;
@@ -23,20 +23,30 @@ pub(super) async fn webhooks(context: &Context, arguments: WebhooksArguments) ->
             let answer = client.call("add_webhook", input).await?;
             if context.form == Form::Human {
                 let id = fields::text(&answer, "webhook");
-                say(&format!("isle: {id} is signed with this secret; it is shown once"));
+                print_stderr(&format!(
+                    "isle: created webhook {id} with this signing secret; it is shown only once"
+                ));
             }
             show(context.form, &answer, |answer| format!("{}\n", fields::text(answer, "secret")))
         }
         WebhooksCommand::List(arguments) => {
             let answer = client.call("list_webhooks", json!({ "all": arguments.all })).await?;
             show(context.form, &answer, |answer| {
-                let mut table =
-                    Table::new(&["WEBHOOK", "NAMESPACE", "URL", "EVENTS", "SENT", "BEHIND", "LOST", "STATE"]);
+                let mut table = Table::new(&[
+                    "WEBHOOK",
+                    "NAMESPACE",
+                    "URL",
+                    "EVENTS",
+                    "SENT",
+                    "PENDING",
+                    "DROPPED",
+                    "STATE",
+                ]);
                 for entry in fields::list(answer, "webhooks") {
                     table.row(cells(entry));
                 }
                 if table.is_empty() {
-                    return "No webhooks. `isle webhooks add URL` adds one.\n".to_owned();
+                    return "No webhooks. Add one with `isle webhooks add URL`.\n".to_owned();
                 }
                 table.render(Paint::for_stdout())
             })

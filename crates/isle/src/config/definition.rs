@@ -1,20 +1,19 @@
-//! What a setting is: its name, its kind, who uses it, where it may come from. Which there are is in
-//! the table of `keys`.
+//! Definition of a setting: name, kind of value, user, allowed sources. The settings are listed in `keys`.
 
 use super::tables::Fields;
 use super::value::Kind;
 
-/// Who uses a setting; says where it may come from.
+/// Who uses a setting; determines its allowed sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// Default of a run: any source. Nothing here can reach further into the host.
+    /// Default of a run: any source. Such a setting cannot widen access to the host.
     Run,
-    /// The whole daemon: never from a workspace, which may be somebody else's.
+    /// The daemon: never from a workspace, whose files may be untrusted.
     Daemon,
     /// How clients find the daemon: never from a workspace.
     Client,
     /// Needed before any file is read: flag and environment only.
-    Place,
+    Bootstrap,
 }
 
 /// One setting.
@@ -22,21 +21,21 @@ pub(crate) enum Scope {
 pub(crate) struct Key {
     /// In files, and with `-` for `_` as a flag.
     pub(crate) name: &'static str,
-    /// What values look like.
+    /// Kind of value.
     pub(crate) kind: Kind,
-    /// Value when nothing is set, as text; `None` when there is none.
+    /// Default value as text.
     pub(crate) default: Option<&'static str>,
     /// Environment variable.
     pub(crate) env: Option<&'static str>,
     /// Who uses it.
     pub(crate) scope: Scope,
-    /// Never shown.
+    /// The value is never printed.
     pub(crate) secret: bool,
-    /// For people.
+    /// One-line description.
     pub(crate) help: &'static str,
 }
 
-/// One that may be shown.
+/// A setting whose value may be printed.
 pub(super) const fn setting(
     name: &'static str,
     kind: Kind,
@@ -48,7 +47,7 @@ pub(super) const fn setting(
     Key { name, kind, default, env, scope, secret: false, help }
 }
 
-/// What a spawn policy says; what it leaves away is as in [`isle_engine::engine::SpawnPolicy`].
+/// Fields of a spawn policy; defaults are those of [`isle_engine::engine::SpawnPolicy`].
 pub(crate) const SPAWN_POLICY: Fields = &[
     ("max_concurrent", Kind::Whole),
     ("max_total", Kind::Whole),
@@ -64,8 +63,9 @@ pub(crate) const SPAWN_POLICY: Fields = &[
     ("peer_ports", Kind::List),
 ];
 
-/// What a profile says about sandboxes; what it leaves away is as everywhere.
+/// Fields of a profile; fields that are not set have the daemon's defaults.
 pub(crate) const PROFILE: Fields = &[
+    ("backend", Kind::Backend),
     ("tier", Kind::Tier),
     ("image", Kind::Text),
     ("memory", Kind::Size),
@@ -78,4 +78,5 @@ pub(crate) const PROFILE: Fields = &[
     ("env", Kind::Map),
     ("allow", Kind::List),
     ("mask_pii", Kind::List),
+    ("for", Kind::List),
 ];

@@ -1,4 +1,4 @@
-//! Reading one file of settings. Whatever is wrong is said with file and line.
+//! Reads one configuration file. Errors name file and line.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read};
@@ -6,18 +6,18 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use isle_client::{ClientError, Result};
-use isle_engine::{Code, Error};
+use isle_core::{Code, Error};
 use rustix::fs::OFlags;
 
 use super::definition::{Key, Scope};
 use super::keys::{KEYS, key};
 use super::tables;
 use super::value::Value;
-use crate::places::cannot;
+use crate::paths::cannot;
 
-const LARGEST: u64 = 1024 * 1024;
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
-/// Which file it is; says what may stand in it.
+/// Which file it is; determines the keys allowed in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layer {
     Workspace,
@@ -35,7 +35,7 @@ impl Layer {
     }
 }
 
-/// A setting as a file gives it.
+/// A setting read from a file.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) key: &'static Key,
@@ -43,7 +43,7 @@ pub(crate) struct Found {
     pub(crate) line: usize,
 }
 
-/// A file that was read.
+/// A configuration file that was read.
 #[derive(Debug)]
 pub(crate) struct SettingsFile {
     pub(crate) layer: Layer,
@@ -68,7 +68,7 @@ impl SettingsFile {
         let Ok(here) = std::env::current_dir() else { return Ok(None) };
         for directory in here.ancestors() {
             let path = directory.join(".isle.toml");
-            // Anybody may put one into a directory everybody can write to, and so may a sandbox whose
+            // In a world-writable directory any user can create one, and so can a sandbox whose
             // directories are on this host.
             if !is_trusted(&path) {
                 continue;
@@ -81,11 +81,11 @@ impl SettingsFile {
     }
 }
 
-/// Whether nobody but this user or root has written the file, as far as its owner tells.
+/// Whether the file is owned by this user or root.
 fn is_trusted(path: &Path) -> bool {
     let ours = |known: io::Result<std::fs::Metadata>| match known {
         Ok(known) => known.uid() == 0 || known.uid() == rustix::process::geteuid().as_raw(),
-        // Reading says what is wrong.
+        // Reading the file reports the error.
         Err(_) => true,
     };
     ours(std::fs::symlink_metadata(path)) && ours(std::fs::metadata(path))
@@ -94,22 +94,22 @@ fn is_trusted(path: &Path) -> bool {
 fn is_absent(layer: Layer, error: &io::Error) -> bool {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => true,
-        // A directory one may not look into has no workspace file for us, whether there is one or not.
+        // A workspace file in an unreadable directory is ignored.
         io::ErrorKind::PermissionDenied => layer == Layer::Workspace,
         _ => false,
     }
 }
 
 fn read_text(path: &Path) -> io::Result<String> {
-    // Without waiting: a pipe in its place must not hang every command.
+    // Non-blocking: a FIFO at this path must not block every command.
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let known = file.metadata()?;
-    if !known.is_file() || known.len() > LARGEST {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is not a file of at most 1 MiB"));
+    if !known.is_file() || known.len() > MAX_FILE_BYTES {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "not a regular file of at most 1 MiB"));
     }
     let mut text = String::new();
-    file.take(LARGEST).read_to_string(&mut text)?;
+    file.take(MAX_FILE_BYTES).read_to_string(&mut text)?;
     Ok(text)
 }
 
@@ -126,18 +126,18 @@ pub(crate) fn parse(layer: Layer, path: &Path, text: &str) -> Result<Vec<Found>>
     };
     let table = toml::de::DeTable::parse(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
-        at(offset, Error::new(Code::ConfigInvalid, error.message()).next("correct the TOML there"))
+        at(offset, Error::new(Code::ConfigInvalid, error.message()).next("fix the TOML syntax at this line"))
     })?;
     let mut found = Vec::new();
     for (name, value) in table.get_ref() {
         let offset = name.span().start;
         let key = key(name.get_ref()).ok_or_else(|| {
             let known: Vec<&str> =
-                KEYS.iter().filter(|key| may_stand(key, layer)).map(|key| key.name).collect();
+                KEYS.iter().filter(|key| is_allowed_in(key, layer)).map(|key| key.name).collect();
             let error = Error::new(Code::ConfigInvalid, format!("unknown key {:?}", name.get_ref()));
-            at(offset, error.next(format!("the keys of this file are {}", known.join(", "))))
+            at(offset, error.next(format!("valid keys: {}", known.join(", "))))
         })?;
-        if !may_stand(key, layer) {
+        if !is_allowed_in(key, layer) {
             return Err(at(offset, misplaced(key, layer)));
         }
         let mut value = Value::from_toml(key.kind, value).map_err(|(offset, error)| {
@@ -145,29 +145,29 @@ pub(crate) fn parse(layer: Layer, path: &Path, text: &str) -> Result<Vec<Found>>
             at(offset, Error { message, ..error })
         })?;
         if let Value::Tables(all) = &mut value {
-            tables::place(all, &path.display().to_string(), line_of);
+            tables::set_locations(all, &path.display().to_string(), line_of);
         }
         found.push(Found { key, value, line: line_of(offset) });
     }
     Ok(found)
 }
 
-fn may_stand(key: &Key, layer: Layer) -> bool {
+fn is_allowed_in(key: &Key, layer: Layer) -> bool {
     match key.scope {
         Scope::Run => true,
         Scope::Daemon | Scope::Client => layer != Layer::Workspace,
-        Scope::Place => false,
+        Scope::Bootstrap => false,
     }
 }
 
 fn misplaced(key: &Key, layer: Layer) -> Error {
     let name = key.name;
     match key.scope {
-        Scope::Place => Error::new(Code::ConfigInvalid, format!("`{name}` cannot be set in a file"))
+        Scope::Bootstrap => Error::new(Code::ConfigInvalid, format!("`{name}` cannot be set in a file"))
             .next(format!("set {} in the environment", key.env.unwrap_or_default())),
         Scope::Run | Scope::Daemon | Scope::Client => {
-            Error::new(Code::ConfigInvalid, format!("`{name}` cannot come from a {} file", layer.as_str()))
-                .next("put it into ~/.config/isle/config.toml or /etc/isle/config.toml")
+            Error::new(Code::ConfigInvalid, format!("`{name}` is not allowed in a {} file", layer.as_str()))
+                .next("set it in ~/.config/isle/config.toml or /etc/isle/config.toml")
         }
     }
 }

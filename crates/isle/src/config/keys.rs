@@ -1,4 +1,4 @@
-//! The table of settings. Each is defined here and nowhere else.
+//! The table of settings, the only place where they are defined.
 
 use super::definition::{Key, PROFILE, SPAWN_POLICY, Scope, setting};
 use super::value::Kind;
@@ -11,7 +11,15 @@ pub(crate) static KEYS: &[Key] = &[
         Some("container"),
         Some("ISLE_TIER"),
         Scope::Run,
-        "How strongly sandboxes are isolated; a workspace cannot choose a weaker one.",
+        "Isolation tier of sandboxes; a workspace file cannot select a weaker one",
+    ),
+    setting(
+        "backend",
+        Kind::Backend,
+        None,
+        Some("ISLE_BACKEND"),
+        Scope::Daemon,
+        "Backend that creates sandboxes; the first that offers the tier by default",
     ),
     setting(
         "image",
@@ -19,17 +27,17 @@ pub(crate) static KEYS: &[Key] = &[
         Some("host"),
         Some("ISLE_IMAGE"),
         Scope::Run,
-        "Image of new sandboxes; `host` is the host's own programs, read-only.",
+        "Image of new sandboxes; `host` uses the host's programs, read-only",
     ),
-    setting("memory", Kind::Size, Some("1G"), Some("ISLE_MEMORY"), Scope::Run, "Memory of a sandbox."),
-    setting("cpus", Kind::Number, Some("2"), Some("ISLE_CPUS"), Scope::Run, "CPUs of a sandbox."),
+    setting("memory", Kind::Size, Some("1G"), Some("ISLE_MEMORY"), Scope::Run, "Memory limit of a sandbox"),
+    setting("cpus", Kind::Number, Some("2"), Some("ISLE_CPUS"), Scope::Run, "CPU limit of a sandbox"),
     setting(
         "pids",
         Kind::Count,
         Some("256"),
         Some("ISLE_PIDS"),
         Scope::Run,
-        "Processes and threads of a sandbox.",
+        "Limit of processes and threads of a sandbox",
     ),
     setting(
         "disk",
@@ -37,7 +45,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("1G"),
         Some("ISLE_DISK"),
         Scope::Run,
-        "Writable layer and workspace of a sandbox.",
+        "Disk limit of a sandbox (writable layer and workspace)",
     ),
     setting(
         "timeout",
@@ -45,16 +53,16 @@ pub(crate) static KEYS: &[Key] = &[
         Some("10m"),
         Some("ISLE_TIMEOUT"),
         Scope::Run,
-        "How long a command may run when the call says nothing; `isle run` and `isle exec` have no limit unless this is set.",
+        "Default timeout of commands; `isle run` and `isle exec` have no timeout unless this is set",
     ),
-    setting("env", Kind::Map, None, None, Scope::Run, "Environment of `isle run` and `isle exec`."),
+    setting("env", Kind::Map, None, None, Scope::Run, "Environment variables of `isle run` and `isle exec`"),
     setting(
         "allow_downgrade",
         Kind::Switch,
         Some("false"),
         Some("ISLE_ALLOW_DOWNGRADE"),
         Scope::Daemon,
-        "Make sandboxes even where the host cannot enforce all their tier promises.",
+        "Create sandboxes even if the host cannot enforce all guarantees of their tier",
     ),
     setting(
         "max_timeout",
@@ -62,7 +70,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("1d"),
         Some("ISLE_MAX_TIMEOUT"),
         Scope::Daemon,
-        "The longest timeout a call may ask for.",
+        "Maximum timeout of a call",
     ),
     setting(
         "wait",
@@ -70,7 +78,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("45s"),
         Some("ISLE_WAIT"),
         Scope::Daemon,
-        "How long `exec` waits before it answers with a run that goes on.",
+        "How long `exec` waits for a command before it returns the id of the running command",
     ),
     setting(
         "output_cap",
@@ -78,7 +86,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("1M"),
         Some("ISLE_OUTPUT_CAP"),
         Scope::Daemon,
-        "Bytes of each output kept per run.",
+        "Maximum bytes of stdout and of stderr kept per run",
     ),
     setting(
         "job_output_cap",
@@ -86,7 +94,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("64M"),
         Some("ISLE_JOB_OUTPUT_CAP"),
         Scope::Daemon,
-        "Bytes of each output of a job kept in files, beside what `output_cap` keeps of every run; 0 for none.",
+        "Maximum bytes of stdout and of stderr of a job kept in files, in addition to `output_cap`; 0 disables the files",
     ),
     setting(
         "file_cap",
@@ -94,7 +102,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("16M"),
         Some("ISLE_FILE_CAP"),
         Scope::Daemon,
-        "Largest file the JSON doors read or write.",
+        "Maximum size of files read or written through JSON (API and MCP)",
     ),
     setting(
         "default_ttl",
@@ -102,7 +110,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("none"),
         Some("ISLE_DEFAULT_TTL"),
         Scope::Daemon,
-        "How long named sandboxes live that are made without a TTL, such as 8h; `none` for without an end.",
+        "Default TTL of named sandboxes, such as 8h, or `none`",
     ),
     setting(
         "max_ttl",
@@ -110,7 +118,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("30d"),
         Some("ISLE_MAX_TTL"),
         Scope::Daemon,
-        "The longest TTL or idle time a call may ask for, and the furthest a deadline can be moved from now.",
+        "Maximum TTL and idle time of a sandbox; limits `isle extend` too",
     ),
     setting(
         "default_idle",
@@ -118,7 +126,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("7d"),
         Some("ISLE_DEFAULT_IDLE"),
         Scope::Daemon,
-        "How long named sandboxes live unused that are made without an idle time, such as 30m; `none` for without an end.",
+        "Default idle time after which named sandboxes are removed, such as 30m, or `none`",
     ),
     setting(
         "deadline_exempt",
@@ -126,7 +134,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("default"),
         Some("ISLE_DEADLINE_EXEMPT"),
         Scope::Daemon,
-        "Sandboxes that default_ttl and default_idle do not apply to.",
+        "Sandboxes exempt from default_ttl and default_idle",
     ),
     setting(
         "sweep_interval",
@@ -134,7 +142,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("5s"),
         Some("ISLE_SWEEP_INTERVAL"),
         Scope::Daemon,
-        "How often sandboxes whose time is up are looked for and removed.",
+        "Interval at which expired sandboxes are removed",
     ),
     setting(
         "profiles",
@@ -142,7 +150,7 @@ pub(crate) static KEYS: &[Key] = &[
         None,
         None,
         Scope::Daemon,
-        "Settings of sandboxes under a name, for `profile` of create, exec and run.",
+        "Named sets of sandbox settings, selected with `--profile`",
     ),
     setting(
         "max_running",
@@ -150,7 +158,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("2048"),
         Some("ISLE_MAX_RUNNING"),
         Scope::Daemon,
-        "Commands that run at once; further calls wait for their turn.",
+        "Maximum number of commands running at the same time; further calls wait",
     ),
     setting(
         "max_waiting",
@@ -158,7 +166,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("2048"),
         Some("ISLE_MAX_WAITING"),
         Scope::Daemon,
-        "Calls that wait for their turn; further ones are told to come again.",
+        "Maximum number of calls waiting to run; further calls are rejected with BUSY",
     ),
     setting(
         "namespace_weights",
@@ -166,7 +174,7 @@ pub(crate) static KEYS: &[Key] = &[
         None,
         None,
         Scope::Daemon,
-        "Shares of namespaces in the line, by name; 1 unless it is said.",
+        "Scheduling weight per namespace, 1 to 100; default 1",
     ),
     setting(
         "max_sandboxes",
@@ -174,7 +182,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("4096"),
         Some("ISLE_MAX_SANDBOXES"),
         Scope::Daemon,
-        "Sandboxes of all namespaces, those for one command included.",
+        "Maximum number of sandboxes in all namespaces, including those of `isle run`",
     ),
     setting(
         "max_sandboxes_per_namespace",
@@ -182,7 +190,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("4096"),
         Some("ISLE_MAX_SANDBOXES_PER_NAMESPACE"),
         Scope::Daemon,
-        "Sandboxes of each namespace.",
+        "Maximum number of sandboxes per namespace",
     ),
     setting(
         "memory_budget",
@@ -190,15 +198,15 @@ pub(crate) static KEYS: &[Key] = &[
         None,
         Some("ISLE_MEMORY_BUDGET"),
         Scope::Daemon,
-        "What the memory limits of all sandboxes may come to; no end unless it is said.",
+        "Maximum sum of the memory limits of all sandboxes; unlimited by default",
     ),
     setting(
-        "keep_runs",
-        Kind::Count,
-        Some("10000"),
-        Some("ISLE_KEEP_RUNS"),
+        "keep_output",
+        Kind::Size,
+        Some("1G"),
+        Some("ISLE_KEEP_OUTPUT"),
         Scope::Daemon,
-        "Ended runs that are kept of each namespace, with their output.",
+        "Maximum disk space of finished runs and their output per namespace; runs are kept for at least 10 minutes",
     ),
     setting(
         "keep_runs_for",
@@ -206,7 +214,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("7d"),
         Some("ISLE_KEEP_RUNS_FOR"),
         Scope::Daemon,
-        "How long ended runs are kept.",
+        "Retention time of finished runs",
     ),
     setting(
         "host_roots",
@@ -214,7 +222,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some(""),
         Some("ISLE_HOST_ROOTS"),
         Scope::Daemon,
-        "Directories of the host that copy_in, copy_out and live syncs may use.",
+        "Host directories that copy_in, copy_out and live syncs may access",
     ),
     setting(
         "spawn_policies",
@@ -222,7 +230,7 @@ pub(crate) static KEYS: &[Key] = &[
         None,
         Some("ISLE_SPAWN_POLICIES"),
         Scope::Daemon,
-        "What sandboxes may spawn, by name or beginning of names; without a policy, nothing.",
+        "Spawn policies by sandbox name or name prefix; sandboxes without a policy cannot spawn",
     ),
     setting(
         "network_allow",
@@ -230,7 +238,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some(""),
         Some("ISLE_NETWORK_ALLOW"),
         Scope::Daemon,
-        "Hosts every sandbox may reach, such as example.com:443; none by default.",
+        "Hosts every sandbox may connect to, such as example.com:443; none by default",
     ),
     setting(
         "network_hosts",
@@ -238,7 +246,7 @@ pub(crate) static KEYS: &[Key] = &[
         None,
         None,
         Scope::Daemon,
-        "Names with fixed addresses for the network of sandboxes, asked before the system.",
+        "Static host names for sandbox network access, looked up before the system resolver",
     ),
     setting(
         "network_ca_files",
@@ -246,7 +254,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some(""),
         Some("ISLE_NETWORK_CA_FILES"),
         Scope::Daemon,
-        "Files with certificate authorities (PEM) the gate believes besides those of the system.",
+        "PEM files with CAs trusted in addition to the system's when verifying upstream TLS certificates",
     ),
     setting(
         "network_install",
@@ -254,7 +262,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some(""),
         Some("ISLE_NETWORK_INSTALL"),
         Scope::Daemon,
-        "Clients, of pip, npm and apt, whose servers every installation may reach; none by default.",
+        "Package managers (pip, npm, apt) whose registries every `isle install` may connect to; none by default",
     ),
     setting(
         "network_ask",
@@ -262,7 +270,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("none"),
         Some("ISLE_NETWORK_ASK"),
         Scope::Daemon,
-        "How long a denied name or connection waits for a person to answer, where one can be asked.",
+        "How long a denied DNS query or connection waits for approval when approval can be requested, or `none`",
     ),
     setting(
         "warm_default",
@@ -270,7 +278,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("true"),
         Some("ISLE_WARM_DEFAULT"),
         Scope::Daemon,
-        "Make the sandbox `default` when the daemon starts.",
+        "Create the sandbox `default` when the daemon starts",
     ),
     setting(
         "pool_size",
@@ -278,7 +286,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("4"),
         Some("ISLE_POOL_SIZE"),
         Scope::Daemon,
-        "Fresh sandboxes kept ready for `isle run`.",
+        "Number of sandboxes kept ready for `isle run`",
     ),
     setting(
         "secret_names",
@@ -286,7 +294,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("warn"),
         Some("ISLE_SECRET_NAMES"),
         Scope::Daemon,
-        "What is done about variables whose names look like those of secrets: allow, warn or refuse.",
+        "How environment variables with secret-like names are handled: allow, warn or refuse",
     ),
     setting(
         "expose_secrets",
@@ -294,7 +302,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("people"),
         Some("ISLE_EXPOSE_SECRETS"),
         Scope::Daemon,
-        "Who may have the value of a secret put into a sandbox: never, people (no model), or anybody.",
+        "Who may expose the value of a secret to a sandbox: never, people (not models), or anybody",
     ),
     setting(
         "mask_pii",
@@ -302,7 +310,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some(""),
         Some("ISLE_MASK_PII"),
         Scope::Daemon,
-        "Personal data masked in what comes out of sandboxes: any of email, card, iban, phone, ip.",
+        "Personal data masked in sandbox output: any of email, card, iban, phone, ip",
     ),
     setting(
         "secrets_from_env",
@@ -310,7 +318,7 @@ pub(crate) static KEYS: &[Key] = &[
         None,
         None,
         Scope::Daemon,
-        "Secrets from the daemon's environment, NAME or NAMESPACE@NAME to variable and hosts; kept nowhere.",
+        "Secrets read from the daemon's environment: NAME or NAMESPACE@NAME to variable and hosts; never stored",
     ),
     setting(
         "vault_key_command",
@@ -318,7 +326,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some(""),
         Some("ISLE_VAULT_KEY_COMMAND"),
         Scope::Daemon,
-        "A program and its arguments that prints the key of the secrets, such as one that asks a keyring.",
+        "Command that prints the vault key, such as a keyring client",
     ),
     setting(
         "vault_keyring",
@@ -326,7 +334,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("none"),
         Some("ISLE_VAULT_KEYRING"),
         Scope::Daemon,
-        "The keyring that keeps the key of the secrets: none, desktop (stays), or kernel (until the machine restarts).",
+        "Keyring for the vault key: none, desktop (persistent), or kernel (until reboot)",
     ),
     setting(
         "vault_key_file",
@@ -334,7 +342,7 @@ pub(crate) static KEYS: &[Key] = &[
         None,
         Some("ISLE_VAULT_KEY_FILE"),
         Scope::Daemon,
-        "The file with the key of the secrets, made at first use; `vault.key` in the state directory when not set.",
+        "File with the vault key, created on first use; `vault.key` in the state directory by default",
     ),
     setting(
         "deny_enabled",
@@ -342,7 +350,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("true"),
         Some("ISLE_DENY_ENABLED"),
         Scope::Daemon,
-        "Whether deny_patterns count.",
+        "Enable deny_patterns",
     ),
     setting(
         "deny_patterns",
@@ -350,7 +358,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some(""),
         Some("ISLE_DENY_PATTERNS"),
         Scope::Daemon,
-        "Regular expressions; a command or code in which one is found is refused. A guard rail, not a wall.",
+        "Regular expressions; commands and code that match one are denied. Not a security boundary",
     ),
     setting(
         "listen",
@@ -358,7 +366,7 @@ pub(crate) static KEYS: &[Key] = &[
         None,
         Some("ISLE_LISTEN"),
         Scope::Daemon,
-        "TCP address the daemon also listens on.",
+        "TCP address the daemon listens on in addition to its Unix socket",
     ),
     setting(
         "allow_remote",
@@ -366,7 +374,23 @@ pub(crate) static KEYS: &[Key] = &[
         Some("false"),
         Some("ISLE_ALLOW_REMOTE"),
         Scope::Daemon,
-        "Let `listen` be another address than loopback.",
+        "Allow `listen` and `ports_listen` addresses other than loopback",
+    ),
+    setting(
+        "ports_listen",
+        Kind::Text,
+        Some("127.0.0.1:0"),
+        Some("ISLE_PORTS_LISTEN"),
+        Scope::Daemon,
+        "TCP address of the HTTP proxy for sandbox ports, opened by the first `isle url`; port 0 selects a free port, `off` disables it",
+    ),
+    setting(
+        "ports_domain",
+        Kind::Text,
+        Some("localhost"),
+        Some("ISLE_PORTS_DOMAIN"),
+        Scope::Daemon,
+        "Parent domain of the host names of proxied sandbox ports",
     ),
     setting(
         "allowed_hosts",
@@ -374,7 +398,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some(""),
         Some("ISLE_ALLOWED_HOSTS"),
         Scope::Daemon,
-        "Names besides localhost that clients may use in the Host header over TCP.",
+        "Host header values accepted over TCP in addition to localhost",
     ),
     setting(
         "cors_origins",
@@ -382,7 +406,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some(""),
         Some("ISLE_CORS_ORIGINS"),
         Scope::Daemon,
-        "Web origins that may call the daemon over TCP from a browser.",
+        "CORS origins allowed to call the daemon over TCP from a browser",
     ),
     setting(
         "log_http",
@@ -390,7 +414,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("false"),
         Some("ISLE_LOG_HTTP"),
         Scope::Daemon,
-        "Log every HTTP request.",
+        "Log every HTTP request",
     ),
     setting(
         "log_mcp",
@@ -398,7 +422,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("false"),
         Some("ISLE_LOG_MCP"),
         Scope::Daemon,
-        "Log every MCP tool call, arguments cut short.",
+        "Log every MCP tool call, with truncated arguments",
     ),
     setting(
         "toolsets",
@@ -406,7 +430,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("core"),
         Some("ISLE_TOOLSETS"),
         Scope::Daemon,
-        "Sets of tools MCP clients are shown that do not choose: core, files, jobs, contexts, environment, lifecycle, children, admin, network, secrets, or all.",
+        "Default toolsets of MCP clients: core, files, jobs, contexts, environment, lifecycle, children, network, secrets, or all of these; admin must be named explicitly",
     ),
     setting(
         "tool_descriptions",
@@ -414,7 +438,7 @@ pub(crate) static KEYS: &[Key] = &[
         None,
         None,
         Scope::Daemon,
-        "What models are told about a tool instead of Isle's words, by name of the tool.",
+        "Replacements of MCP tool descriptions, by tool name",
     ),
     setting(
         "tool_descriptions_append",
@@ -422,7 +446,7 @@ pub(crate) static KEYS: &[Key] = &[
         None,
         None,
         Scope::Daemon,
-        "What models are told about a tool behind Isle's words, by name of the tool.",
+        "Text appended to MCP tool descriptions, by tool name",
     ),
     setting(
         "log",
@@ -430,7 +454,7 @@ pub(crate) static KEYS: &[Key] = &[
         Some("info,rmcp=warn"),
         Some("ISLE_LOG"),
         Scope::Daemon,
-        "What the daemon logs, such as `debug` or `isle_engine=trace`.",
+        "Log filter of the daemon, such as `debug` or `isle_engine=trace`",
     ),
     setting(
         "url",
@@ -438,11 +462,11 @@ pub(crate) static KEYS: &[Key] = &[
         None,
         Some("ISLE_URL"),
         Scope::Client,
-        "Daemon to use over TCP, such as http://127.0.0.1:7777, instead of this user's own.",
+        "URL of a remote daemon, such as http://127.0.0.1:7777, instead of this user's daemon",
     ),
     Key {
         secret: true,
-        ..setting("token", Kind::Text, None, Some("ISLE_TOKEN"), Scope::Client, "Bearer token for `url`.")
+        ..setting("token", Kind::Text, None, Some("ISLE_TOKEN"), Scope::Client, "Bearer token for `url`")
     },
     setting(
         "namespace",
@@ -450,21 +474,28 @@ pub(crate) static KEYS: &[Key] = &[
         None,
         Some("ISLE_NAMESPACE"),
         Scope::Client,
-        "Namespace to work in; only the operator may choose. A token has one of its own.",
+        "Namespace to use (operator only); a token determines its own namespace",
     ),
     setting(
         "state_dir",
         Kind::Text,
         None,
         Some("ISLE_STATE_DIR"),
-        Scope::Place,
-        "Where the daemon keeps its state.",
+        Scope::Bootstrap,
+        "State directory of the daemon",
     ),
-    setting("runtime_dir", Kind::Text, None, Some("ISLE_RUNTIME_DIR"), Scope::Place, "Where sockets are."),
-    setting("socket", Kind::Text, None, Some("ISLE_SOCKET"), Scope::Place, "The daemon's Unix socket."),
+    setting(
+        "runtime_dir",
+        Kind::Text,
+        None,
+        Some("ISLE_RUNTIME_DIR"),
+        Scope::Bootstrap,
+        "Directory of the daemon's sockets",
+    ),
+    setting("socket", Kind::Text, None, Some("ISLE_SOCKET"), Scope::Bootstrap, "Unix socket of the daemon"),
 ];
 
-/// One by name.
+/// Looks up a setting by name.
 pub(crate) fn key(name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.name == name)
 }

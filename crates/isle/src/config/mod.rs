@@ -1,6 +1,7 @@
 //! Settings: one table of keys, from which files, environment, flags, `isle config` and the JSON
 //! schema all follow. Flag > environment > workspace file > user file > system file > default.
 
+pub(crate) mod backend_names;
 mod definition;
 mod file;
 mod keys;

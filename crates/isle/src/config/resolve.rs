@@ -1,17 +1,19 @@
-//! Putting the sources together.
+//! Merges the sources of settings.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
 use isle_client::Result;
-use isle_engine::{Code, Error};
+use isle_core::backend::Tier;
+use isle_core::{Code, Error};
+use serde::de::DeserializeOwned;
 
 use super::definition::Key;
 use super::file::{Layer, SettingsFile};
 use super::keys::KEYS;
 use super::value::Value;
-use crate::places::user_config;
+use crate::paths::user_config;
 
 const SYSTEM: &str = "/etc/isle/config.toml";
 
@@ -38,10 +40,10 @@ impl fmt::Display for Origin {
 /// Values of flags, by name of the setting; `None` is a flag that was not given.
 pub(crate) type Flags<'a> = &'a [(&'static str, Option<String>)];
 
-/// Which sources count.
+/// Which sources are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reader {
-    /// A command in a directory: all of them.
+    /// A command in a directory: all sources.
     Command,
     /// The daemon: no workspace.
     Daemon,
@@ -64,7 +66,7 @@ impl Settings {
         Self::read(Reader::Daemon, user_file, flags)
     }
 
-    /// What holds when nobody sets anything.
+    /// The defaults.
     pub(crate) fn defaults() -> Result<Self> {
         let mut settings = Self { values: BTreeMap::new() };
         for key in KEYS {
@@ -113,11 +115,13 @@ impl Settings {
                 let place = format!("{}:{}", file.path.display(), found.line);
                 return Err(Error::new(
                     Code::ConfigInvalid,
-                    format!("{place}: a workspace cannot choose a weaker tier than this user's"),
+                    format!(
+                        "{place}: a workspace file cannot select a weaker tier than the user's configuration"
+                    ),
                 )
                 .detail("file", file.path.display().to_string())
                 .detail("line", found.line)
-                .next("remove `tier` there, or choose it yourself with --tier or ISLE_TIER")
+                .next("remove `tier` from the file, or select the tier with --tier or ISLE_TIER")
                 .into());
             }
             let origin =
@@ -128,12 +132,13 @@ impl Settings {
     }
 
     fn is_weaker(&self, tier: &Value) -> bool {
-        *tier == Value::Text("process".into()) && self.text("tier").as_deref() != Some("process")
+        let own = self.text("tier").and_then(|text| text.parse::<Tier>().ok());
+        matches!((tier.text().parse::<Tier>(), own), (Ok(tier), Some(own)) if tier < own)
     }
 
-    /// A stronger source replaces a weaker one; maps are joined name by name.
+    /// A source of higher precedence replaces the value; maps are merged by key.
     fn put(&mut self, key: &'static Key, value: Value, origin: Origin) {
-        let joined = match (self.values.remove(key.name), value) {
+        let merged = match (self.values.remove(key.name), value) {
             (Some((Value::Map(mut below), _)), Value::Map(above)) => {
                 below.extend(above);
                 Value::Map(below)
@@ -144,10 +149,10 @@ impl Settings {
             }
             (_, value) => value,
         };
-        self.values.insert(key.name, (joined, origin));
+        self.values.insert(key.name, (merged, origin));
     }
 
-    /// What was said on the command line and nothing else.
+    /// Only the settings given as flags.
     pub(crate) fn of_flags(mut self) -> Self {
         self.values.retain(|_, (_, origin)| matches!(origin, Origin::Flag(_)));
         self
@@ -163,7 +168,7 @@ impl Settings {
         self.get(name).map(|(value, _)| value.text())
     }
 
-    /// A value somebody set; `None` for defaults, which are the daemon's to choose.
+    /// A value that was set explicitly; `None` for defaults, which the daemon applies itself.
     pub(crate) fn chosen_value(&self, name: &str) -> Option<&Value> {
         self.get(name).filter(|(_, origin)| *origin != Origin::Default).map(|(value, _)| value)
     }
@@ -173,7 +178,17 @@ impl Settings {
         self.chosen_value(name).map(Value::text)
     }
 
-    /// The environment of runs.
+    /// The same as the type of the API.
+    pub(crate) fn chosen_as<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
+        let Some(text) = self.chosen(name) else { return Ok(None) };
+        serde_json::from_value(text.into()).map(Some).map_err(|error| {
+            Error::new(Code::InvalidArgument, format!("{name}: {error}"))
+                .next(format!("run `isle config` to see where {name} is set"))
+                .into()
+        })
+    }
+
+    /// Environment variables of runs.
     pub(crate) fn environment(&self) -> BTreeMap<String, String> {
         match self.get("env") {
             Some((Value::Map(map), _)) => map.clone(),
@@ -182,7 +197,7 @@ impl Settings {
     }
 }
 
-/// The file named by `--config` must exist; the usual one need not.
+/// The file named by `--config` must exist; the default file may be missing.
 fn read_user_file(named: Option<&PathBuf>) -> Result<Option<SettingsFile>> {
     let Some(path) = named else {
         return match user_config() {
@@ -192,8 +207,11 @@ fn read_user_file(named: Option<&PathBuf>) -> Result<Option<SettingsFile>> {
     };
     match SettingsFile::read(Layer::User, path)? {
         Some(file) => Ok(Some(file)),
-        None => Err(Error::new(Code::ConfigInvalid, format!("{} cannot be read", path.display()))
-            .next("name a file that exists with --config")
-            .into()),
+        None => Err(Error::new(
+            Code::ConfigInvalid,
+            format!("configuration file {} does not exist", path.display()),
+        )
+        .next("pass an existing file with --config")
+        .into()),
     }
 }

@@ -1,13 +1,13 @@
-//! Tables of settings by name, such as `[profiles.NAME]`. Their fields are of the kinds every setting has,
-//! so a value is written there as it is anywhere else.
+//! Named tables of settings, such as `[profiles.NAME]`. Their fields have the same kinds of values as
+//! settings and are parsed the same way.
 
 use std::collections::BTreeMap;
 
-use isle_engine::{Code, Error};
+use isle_core::{Code, Error};
 use serde_json::{Map, Value as Json, json};
 use toml::de::{DeTable, DeValue};
 
-use super::value::{Kind, Refusal, Value, schema};
+use super::value::{InvalidValue, Kind, Value, schema};
 
 /// The fields of a table, by name.
 pub(crate) type Fields = &'static [(&'static str, Kind)];
@@ -17,33 +17,33 @@ pub(crate) type Tables = BTreeMap<String, Table>;
 /// One table.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Table {
-    /// Where in the text it begins.
+    /// Byte offset of the table in the file.
     offset: usize,
-    /// The file and the line, once they are known.
-    pub(crate) place: String,
+    /// File and line; empty until they are known.
+    pub(crate) location: String,
     pub(crate) fields: BTreeMap<&'static str, Value>,
 }
 
 impl Table {
-    /// What is wrong with it, with its place.
-    pub(crate) fn refused(&self, what: &str, error: Error) -> Error {
-        let place = if self.place.is_empty() { String::new() } else { format!("{}: ", self.place) };
-        let message = format!("{place}{what}: {}", error.message);
+    /// The error with the location of the table.
+    pub(crate) fn invalid(&self, what: &str, error: Error) -> Error {
+        let location = if self.location.is_empty() { String::new() } else { format!("{}: ", self.location) };
+        let message = format!("{location}{what}: {}", error.message);
         Error { code: Code::ConfigInvalid, message, ..error }
     }
 }
 
-/// Reads all of them; a refusal comes with its place in the text.
-pub(super) fn read(fields: Fields, tables: &DeTable<'_>) -> Result<Tables, (usize, Refusal)> {
+/// Reads all tables; an error comes with its offset in the file.
+pub(super) fn read(fields: Fields, tables: &DeTable<'_>) -> Result<Tables, (usize, InvalidValue)> {
     let mut read = Tables::new();
     for (name, value) in tables {
         let offset = name.span().start;
         let DeValue::Table(table) = value.get_ref() else {
-            let refusal = Error::new(Code::ConfigInvalid, format!("{:?} is not a table", name.get_ref()));
-            return Err((offset, refusal.next("write it as [key.NAME] with lines of settings")));
+            let error = Error::new(Code::ConfigInvalid, format!("{:?} is not a table", name.get_ref()));
+            return Err((offset, error.next("write it as [key.NAME] followed by its settings")));
         };
         let fields = read_fields(fields, name.get_ref(), table)?;
-        read.insert(name.get_ref().to_string(), Table { offset, place: String::new(), fields });
+        read.insert(name.get_ref().to_string(), Table { offset, location: String::new(), fields });
     }
     Ok(read)
 }
@@ -52,13 +52,13 @@ fn read_fields(
     fields: Fields,
     name: &str,
     table: &DeTable<'_>,
-) -> Result<BTreeMap<&'static str, Value>, (usize, Refusal)> {
+) -> Result<BTreeMap<&'static str, Value>, (usize, InvalidValue)> {
     let mut read = BTreeMap::new();
     for (field, value) in table {
         let Some((known, kind)) = fields.iter().find(|(known, _)| known == field.get_ref()) else {
             let known: Vec<&str> = fields.iter().map(|(known, _)| *known).collect();
             let what = format!("{name:?} has an unknown key {:?}", field.get_ref());
-            let next = format!("the keys of this table are {}", known.join(", "));
+            let next = format!("valid keys: {}", known.join(", "));
             return Err((field.span().start, Error::new(Code::ConfigInvalid, what).next(next)));
         };
         let value = Value::from_toml(*kind, value).map_err(|(offset, error)| {
@@ -70,14 +70,14 @@ fn read_fields(
     Ok(read)
 }
 
-/// Says where each of them stands.
-pub(super) fn place(tables: &mut Tables, file: &str, line_of: impl Fn(usize) -> usize) {
+/// Sets the location of each table.
+pub(super) fn set_locations(tables: &mut Tables, file: &str, line_of: impl Fn(usize) -> usize) {
     for table in tables.values_mut() {
-        table.place = format!("{file}:{}", line_of(table.offset));
+        table.location = format!("{file}:{}", line_of(table.offset));
     }
 }
 
-/// As one line each, for people.
+/// One line per table.
 pub(super) fn text(tables: &Tables) -> String {
     let line = |(name, table): (&String, &Table)| {
         let fields: Vec<String> =

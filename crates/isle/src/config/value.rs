@@ -1,22 +1,25 @@
-//! Values of settings, read once from text or TOML.
+//! Values of settings, parsed from text or TOML.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use isle_core::backend::Tier;
+use isle_core::values::{ByteSize, Span, Term};
+use isle_core::{Code, Error};
 use isle_engine::engine::DenyList;
-use isle_engine::values::{ByteSize, Span, Term};
-use isle_engine::{Code, Error};
 use serde_json::json;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::backend_names;
 use super::tables::{self, Fields, Tables};
 
-/// What values of a setting look like.
+/// Kind of value of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Text,
     Tier,
+    Backend,
     Size,
     Span,
     /// A span, or `none`.
@@ -29,14 +32,14 @@ pub(crate) enum Kind {
     List,
     /// A list of regular expressions.
     Patterns,
-    /// One of these words.
+    /// One of these strings.
     Choice(&'static [&'static str]),
     Map,
     /// Tables of settings by name, each with these fields.
     Tables(Fields),
 }
 
-/// A value, already of its kind.
+/// A parsed value.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Value {
     Text(String),
@@ -51,54 +54,51 @@ pub(crate) enum Value {
     Tables(Tables),
 }
 
-/// Reading a value failed; the sentence does not yet say where.
-pub(crate) type Refusal = Error;
+/// A value that cannot be parsed; the message does not yet name its source.
+pub(crate) type InvalidValue = Error;
 
 impl Value {
-    /// Reads text, as flags and environment give it.
-    pub(crate) fn from_text(kind: Kind, text: &str) -> Result<Self, Refusal> {
-        let refuse = |what: &str, next: &str| {
-            Error::new(Code::InvalidArgument, format!("{text:?} is not {what}")).next(next)
+    /// Parses text from a flag or the environment.
+    pub(crate) fn from_text(kind: Kind, text: &str) -> Result<Self, InvalidValue> {
+        let invalid = |what: &str, next: &str| {
+            Error::new(Code::InvalidArgument, format!("invalid {what}: {text:?}")).next(next)
         };
         match kind {
-            Kind::Text if text.is_empty() => Err(refuse("a value", "write something, or leave it away")),
+            Kind::Text if text.is_empty() => {
+                Err(invalid("value", "pass a non-empty value, or omit the option"))
+            }
             Kind::Text => Ok(Self::Text(text.to_owned())),
-            Kind::Tier => match text {
-                "process" | "container" => Ok(Self::Text(text.to_owned())),
-                _ => Err(refuse("a tier", "choose process or container")),
-            },
+            Kind::Tier => text.parse::<Tier>().map(|tier| Self::Text(tier.as_str().to_owned())),
+            Kind::Backend => backend_names::parse(text).map(|name| Self::Text(name.to_string())),
             Kind::Size => text.parse().map(Self::Size),
             Kind::Span => text.parse().map(Self::Span),
             Kind::Term => text.parse().map(Self::Term),
             Kind::Number => match text.parse::<f64>() {
                 Ok(number) if number.is_finite() && number > 0.0 => Ok(Self::Number(number)),
-                _ => Err(refuse("a number of CPUs", "write a number above 0, such as 0.5 or 2")),
+                _ => Err(invalid("number of CPUs", "use a number greater than 0, such as 0.5 or 2")),
             },
             Kind::Count => match text.parse::<u32>() {
                 Ok(count) if count > 0 => Ok(Self::Count(count)),
-                _ => Err(refuse("a count", "write a whole number above 0, such as 256")),
+                _ => Err(invalid("count", "use an integer greater than 0, such as 256")),
             },
             Kind::Whole => match text.parse::<u32>() {
                 Ok(count) => Ok(Self::Count(count)),
-                Err(_) => Err(refuse("a count", "write a whole number, such as 4")),
+                Err(_) => Err(invalid("count", "use an integer, such as 4")),
             },
             Kind::Switch => match text {
                 "true" | "1" | "yes" | "on" => Ok(Self::Switch(true)),
                 "false" | "0" | "no" | "off" => Ok(Self::Switch(false)),
-                _ => Err(refuse("a switch", "write true or false")),
+                _ => Err(invalid("boolean", "use true or false")),
             },
             Kind::Address => match text.parse::<SocketAddr>() {
                 Ok(_) => Ok(Self::Text(text.to_owned())),
-                Err(_) => Err(refuse(
-                    "an address to listen on",
-                    "write IP address and port, such as 127.0.0.1:7777",
-                )),
+                Err(_) => Err(invalid("listen address", "use IP address and port, such as 127.0.0.1:7777")),
             },
             Kind::List => {
                 let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
                 Ok(Self::List(parts.map(str::to_owned).collect()))
             }
-            // A pattern may hold commas; one per line.
+            // A pattern may contain commas, so the separator is a line break.
             Kind::Patterns => {
                 let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
                 lines.map(pattern).collect::<Result<_, _>>().map(Self::List)
@@ -106,20 +106,20 @@ impl Value {
             Kind::Choice(words) if words.contains(&text) => Ok(Self::Text(text.to_owned())),
             Kind::Choice(words) => {
                 let known = words.join(", ");
-                Err(refuse(&format!("one of {known}"), &format!("write one of {known}")))
+                Err(invalid("value", &format!("use one of {known}")))
             }
-            Kind::Map => Err(refuse("a table", "write it as a table in a file")),
+            Kind::Map => Err(invalid("table", "set it as a table in a configuration file")),
             Kind::Tables(fields) => {
-                let next = "write it as TOML, such as: name = { key = 1 }";
-                let table = DeTable::parse(text).map_err(|_| refuse("tables of settings", next))?;
-                tables::read(fields, table.get_ref()).map(Self::Tables).map_err(|(_, refusal)| refusal)
+                let next = "use TOML, such as: name = { key = 1 }";
+                let table = DeTable::parse(text).map_err(|_| invalid("table of settings", next))?;
+                tables::read(fields, table.get_ref()).map(Self::Tables).map_err(|(_, error)| error)
             }
         }
     }
 
-    /// Reads a value of a file; a refusal comes with its place in the text. Numbers may stand for
-    /// sizes (bytes) and spans (seconds).
-    pub(crate) fn from_toml(kind: Kind, value: &Spanned<DeValue<'_>>) -> Result<Self, (usize, Refusal)> {
+    /// Parses a value of a file; an error comes with its offset in the file. Sizes and durations may be
+    /// integers: bytes and seconds.
+    pub(crate) fn from_toml(kind: Kind, value: &Spanned<DeValue<'_>>) -> Result<Self, (usize, InvalidValue)> {
         if let (Kind::Map, DeValue::Table(table)) = (kind, value.get_ref()) {
             return read_map(table).map(Self::Map);
         }
@@ -128,28 +128,28 @@ impl Value {
         }
         if let (Kind::Patterns, DeValue::Array(items)) = (kind, value.get_ref()) {
             let patterns = items.iter().map(|item| match item.get_ref() {
-                DeValue::String(text) => pattern(text).map_err(|refusal| (item.span().start, refusal)),
+                DeValue::String(text) => pattern(text).map_err(|error| (item.span().start, error)),
                 _ => Err((
                     item.span().start,
-                    Error::new(Code::ConfigInvalid, "an entry of the list is not a string")
-                        .next("put every entry in quotes"),
+                    Error::new(Code::ConfigInvalid, "list entry is not a string").next("quote every entry"),
                 )),
             });
             return patterns.collect::<Result<_, _>>().map(Self::List);
         }
-        Self::from_single(kind, value).map_err(|refusal| (value.span().start, refusal))
+        Self::from_single(kind, value).map_err(|error| (value.span().start, error))
     }
 
-    fn from_single(kind: Kind, value: &Spanned<DeValue<'_>>) -> Result<Self, Refusal> {
-        let refuse = |expected: &str, next: &str| {
+    fn from_single(kind: Kind, value: &Spanned<DeValue<'_>>) -> Result<Self, InvalidValue> {
+        let invalid = |expected: &str, next: &str| {
             let found = value.get_ref().type_str();
-            Err(Error::new(Code::ConfigInvalid, format!("here {expected} is due, not a TOML {found}"))
+            Err(Error::new(Code::ConfigInvalid, format!("expected {expected}, found a TOML {found}"))
                 .next(next))
         };
         match (kind, value.get_ref()) {
             (
                 Kind::Text
                 | Kind::Tier
+                | Kind::Backend
                 | Kind::Size
                 | Kind::Span
                 | Kind::Term
@@ -167,27 +167,27 @@ impl Value {
                 .iter()
                 .map(|item| match item.get_ref() {
                     DeValue::String(text) => Ok(text.to_string()),
-                    _ => Err(Error::new(Code::ConfigInvalid, "an entry of the list is not a string")
-                        .next("put every entry in quotes")),
+                    _ => Err(Error::new(Code::ConfigInvalid, "list entry is not a string")
+                        .next("quote every entry")),
                 })
                 .collect::<Result<_, _>>()
                 .map(Self::List),
-            (Kind::Text | Kind::Tier | Kind::Address | Kind::Choice(_), _) => {
-                refuse("a string", "put it in quotes")
+            (Kind::Text | Kind::Tier | Kind::Backend | Kind::Address | Kind::Choice(_), _) => {
+                invalid("a string", "quote the value")
             }
-            (Kind::Size, _) => refuse("a size", "write it in quotes, such as \"512M\""),
-            (Kind::Span, _) => refuse("a duration", "write it in quotes, such as \"30s\""),
-            (Kind::Term, _) => refuse("a duration", "write it in quotes, such as \"8h\" or \"none\""),
-            (Kind::Number | Kind::Count | Kind::Whole, _) => refuse("a number", "write it without quotes"),
-            (Kind::Switch, _) => refuse("true or false", "write it without quotes"),
-            (Kind::Patterns, _) => refuse("a list", "write it as ['one', 'two'], in single quotes"),
-            (Kind::List, _) => refuse("a list", "write it as [\"one\", \"two\"]"),
-            (Kind::Map, _) => refuse("a table", "write it as [env] with NAME = \"value\" lines"),
-            (Kind::Tables(_), _) => refuse("a table", "write each as [key.NAME] with lines of settings"),
+            (Kind::Size, _) => invalid("a size", "use a quoted size, such as \"512M\""),
+            (Kind::Span, _) => invalid("a duration", "use a quoted duration, such as \"30s\""),
+            (Kind::Term, _) => invalid("a duration", "use a quoted duration, such as \"8h\", or \"none\""),
+            (Kind::Number | Kind::Count | Kind::Whole, _) => invalid("a number", "remove the quotes"),
+            (Kind::Switch, _) => invalid("true or false", "remove the quotes"),
+            (Kind::Patterns, _) => invalid("a list", "use a list of single-quoted strings: ['one', 'two']"),
+            (Kind::List, _) => invalid("a list", "use a list of strings: [\"one\", \"two\"]"),
+            (Kind::Map, _) => invalid("a table", "use a table of NAME = \"value\" lines below [env]"),
+            (Kind::Tables(_), _) => invalid("a table", "use one table [key.NAME] per entry"),
         }
     }
 
-    /// As text, for people and for the daemon.
+    /// As text.
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -222,29 +222,30 @@ impl Value {
     }
 }
 
-fn read_map(table: &DeTable<'_>) -> Result<BTreeMap<String, String>, (usize, Refusal)> {
+fn read_map(table: &DeTable<'_>) -> Result<BTreeMap<String, String>, (usize, InvalidValue)> {
     let mut map = BTreeMap::new();
     for (name, value) in table {
         let DeValue::String(text) = value.get_ref() else {
-            let refusal =
-                Error::new(Code::ConfigInvalid, format!("the value of {:?} is not a string", name.get_ref()));
-            return Err((name.span().start, refusal.next("put every value in quotes")));
+            let error =
+                Error::new(Code::ConfigInvalid, format!("value of {:?} is not a string", name.get_ref()));
+            return Err((name.span().start, error.next("quote every value")));
         };
-        check_variable(name.get_ref()).map_err(|refusal| (name.span().start, refusal))?;
+        check_variable(name.get_ref()).map_err(|error| (name.span().start, error))?;
         map.insert(name.get_ref().to_string(), text.to_string());
     }
     Ok(map)
 }
 
-fn pattern(text: &str) -> Result<String, Refusal> {
+fn pattern(text: &str) -> Result<String, InvalidValue> {
     DenyList::check(text).map(|()| text.to_owned())
 }
 
-/// The JSON schema of values of a kind.
+/// JSON schema of a kind of value.
 pub(crate) fn schema(kind: Kind) -> serde_json::Value {
     match kind {
         Kind::Text => json!({ "type": "string", "minLength": 1 }),
-        Kind::Tier => json!({ "type": "string", "enum": ["process", "container"] }),
+        Kind::Tier => json!({ "type": "string", "enum": Tier::ALL }),
+        Kind::Backend => json!({ "type": "string", "enum": backend_names::ALL }),
         Kind::Size => json!({
             "type": ["string", "integer"], "minimum": 0, "pattern": "^\\s*[0-9]+\\s*([KkMmGgTt]?([Ii]?[Bb])?)\\s*$",
         }),
@@ -267,11 +268,11 @@ pub(crate) fn schema(kind: Kind) -> serde_json::Value {
     }
 }
 
-/// Refuses names no environment can hold.
-pub(crate) fn check_variable(name: &str) -> Result<(), Refusal> {
+/// Rejects invalid names of environment variables.
+pub(crate) fn check_variable(name: &str) -> Result<(), InvalidValue> {
     if !name.is_empty() && !name.contains(['=', '\0']) {
         return Ok(());
     }
-    Err(Error::new(Code::InvalidArgument, format!("{name:?} is not the name of an environment variable"))
-        .next("use a name without `=`, such as LANG"))
+    Err(Error::new(Code::InvalidArgument, format!("invalid environment variable name: {name:?}"))
+        .next("use a non-empty name without `=`, such as LANG"))
 }

@@ -1,30 +1,33 @@
-//! From settings to the engine's configuration.
+//! Converts settings to the engine's configuration.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, PathBuf};
 use std::sync::Arc;
 
+use isle_api::{Registry, Toolsets};
 use isle_client::Result;
+use isle_core::backend::{Limits, Tier};
+use isle_core::keyring::Keyring;
+use isle_core::values::{Address, ByteSize, ChildName, Namespace, Span, Term};
+use isle_core::{Code, Error};
 use isle_engine::EngineConfig;
-use isle_engine::backend::{Limits, Tier};
 use isle_engine::engine::{
-    Deadlines, DenyList, DesktopKeyring, ExposePolicy, GivenSecret, KeyText, Keyring, NamePattern,
-    NetworkConfig, Personal, Quotas, SecretNames, SpawnPolicies, SpawnPolicy, VaultConfig,
+    Deadlines, DenyList, NamePattern, NetworkConfig, Quotas, SecretNames, SpawnPolicies, SpawnPolicy,
 };
-use isle_engine::ops::{Registry, Toolsets};
-use isle_engine::profile::Profile;
-use isle_engine::values::{ByteSize, Namespace, SandboxName, Span, Term};
-use isle_engine::{Code, Error};
+use isle_engine::profile::{Audience, Profile};
 use isle_linux::KernelKeyring;
 use isle_mcp::{Descriptions, McpOptions};
+use isle_server::ports::PortsConfig;
+use isle_vault::{DesktopKeyring, ExposePolicy, ExternalSecret, KeyText, PiiKinds, VaultConfig};
 
-use crate::config::{Origin, Settings, Table, Value};
+use crate::config::{Origin, Settings, Table, Value, backend_names};
 
-/// Every field from its setting; defaults are those of the table of settings.
+/// Every field is read from its setting; the defaults are those of the settings table.
 pub(crate) fn engine_config(settings: &Settings) -> Result<EngineConfig> {
     let mut config = EngineConfig {
-        tier: tier(&text(settings, "tier")?),
+        backend: settings.text("backend").map(|name| backend_names::parse(&name)).transpose()?,
+        tier: text(settings, "tier")?.parse::<Tier>()?,
         image: text(settings, "image")?,
         limits: Limits {
             memory: size(settings, "memory")?,
@@ -74,13 +77,13 @@ fn network(settings: &Settings) -> Result<NetworkConfig> {
     Ok(network)
 }
 
-/// Where the key of secrets comes from. The key itself is in the environment of the daemon or nowhere here:
-/// settings are shown, and files are read by others.
+/// Source of the vault key. The key itself is only read from the daemon's environment: settings are printed
+/// by `isle config`, and configuration files are readable by others.
 fn vault(settings: &Settings) -> Result<VaultConfig> {
     Ok(VaultConfig {
         key: std::env::var("ISLE_VAULT_KEY").ok().filter(|text| !text.is_empty()).map(KeyText::new),
         key_command: list(settings, "vault_key_command")?,
-        // Which is that of a state directory.
+        // Set later, since it depends on the state directory.
         keyring: None,
         key_file: settings.text("vault_key_file").map(PathBuf::from),
         expose: match text(settings, "expose_secrets")?.as_str() {
@@ -88,19 +91,26 @@ fn vault(settings: &Settings) -> Result<VaultConfig> {
             "anybody" => ExposePolicy::Anybody,
             _ => ExposePolicy::People,
         },
-        given: map(settings, "secrets_from_env")
+        external: map(settings, "secrets_from_env")
             .iter()
-            .map(|(whose, from)| GivenSecret::new(whose, from, |variable| std::env::var(variable).ok()))
-            .collect::<isle_engine::Result<_>>()?,
-        mask_pii: Personal::read(&list(settings, "mask_pii")?).map_err(|error| {
-            refused(settings, "mask_pii", &error.message, error.next_steps.first().map_or("", String::as_str))
+            .map(|(whose, from)| ExternalSecret::new(whose, from, |variable| std::env::var(variable).ok()))
+            .collect::<isle_core::Result<_>>()?,
+        mask_pii: PiiKinds::read(&list(settings, "mask_pii")?).map_err(|error| {
+            invalid_setting(
+                settings,
+                "mask_pii",
+                &error.message,
+                error.next_steps.first().map_or("", String::as_str),
+            )
         })?,
     })
 }
 
-/// The keyring that keeps the key of the vault of a state directory.
-pub(crate) fn keyring(settings: &Settings, state_dir: &Path) -> Result<Option<Arc<dyn Keyring>>> {
-    let vault = state_dir.to_string_lossy().into_owned();
+/// The keyring for the vault key of a state directory. `vault` is the name of the key, derived from the
+/// identity of the state directory, because daemons in several containers may share the user's keyring
+/// while their state directories have the same path.
+pub(crate) fn keyring(settings: &Settings, vault: &str) -> Result<Option<Arc<dyn Keyring>>> {
+    let vault = vault.to_owned();
     Ok(match text(settings, "vault_keyring")?.as_str() {
         "desktop" => Some(Arc::new(DesktopKeyring::new(vault))),
         "kernel" => Some(Arc::new(KernelKeyring::new(&vault))),
@@ -108,25 +118,26 @@ pub(crate) fn keyring(settings: &Settings, state_dir: &Path) -> Result<Option<Ar
     })
 }
 
-/// The profiles, each of which could make a sandbox.
+/// The profiles; each is checked to be able to create a sandbox.
 fn profiles(settings: &Settings, config: &EngineConfig) -> Result<BTreeMap<String, Profile>> {
     let Some((Value::Tables(tables), _)) = settings.get("profiles") else { return Ok(BTreeMap::new()) };
     let checked = tables.iter().map(|(name, table)| {
-        let profile = profile(table);
-        let refused = |error| table.refused(&format!("profile {name}"), error);
-        name.parse::<SandboxName>().map_err(|error| table.refused("the name of a profile", error))?;
-        profile.check(config).map_err(refused)?;
+        let invalid = |error| table.invalid(&format!("profile {name}"), error);
+        let profile = profile(table).map_err(invalid)?;
+        name.parse::<ChildName>().map_err(|error| table.invalid("invalid profile name", error))?;
+        profile.check(config).map_err(invalid)?;
         Ok((name.clone(), profile))
     });
     checked.collect()
 }
 
-fn profile(table: &Table) -> Profile {
+fn profile(table: &Table) -> isle_core::Result<Profile> {
     let mut profile = Profile::default();
     let settings = &mut profile.settings;
     for (name, value) in &table.fields {
         match (*name, value.clone()) {
-            ("tier", Value::Text(text)) => settings.tier = Some(tier(&text)),
+            ("backend", Value::Text(text)) => settings.backend = Some(backend_names::parse(&text)?),
+            ("tier", Value::Text(text)) => settings.tier = Some(text.parse()?),
             ("image", Value::Text(text)) => settings.image = Some(text),
             ("memory", Value::Size(size)) => settings.memory = Some(size),
             ("disk", Value::Size(size)) => settings.disk = Some(size),
@@ -138,21 +149,15 @@ fn profile(table: &Table) -> Profile {
             ("env", Value::Map(map)) => profile.env = map,
             ("allow", Value::List(hosts)) => profile.allow = hosts,
             ("mask_pii", Value::List(kinds)) => profile.mask_pii = kinds,
-            // The table of fields gives each the kind it has here.
-            (name, value) => tracing::warn!(name, ?value, "a profile has a value nobody reads"),
+            ("for", Value::List(callers)) => profile.audience = Some(Audience::read(&callers)?),
+            // Unreachable: the table of fields defines the kind of each.
+            (name, value) => tracing::warn!(name, ?value, "unused value in a profile"),
         }
     }
-    profile
+    Ok(profile)
 }
 
-fn tier(text: &str) -> Tier {
-    match text {
-        "process" => Tier::Process,
-        _ => Tier::Container,
-    }
-}
-
-/// How long sandboxes live: in range, and agreeing with each other.
+/// TTL and idle time of sandboxes: within range and consistent.
 fn deadlines(settings: &Settings) -> Result<Deadlines> {
     const SHORTEST: Span = Span::seconds(1);
     const SHORTEST_INTERVAL: Span = Span(std::time::Duration::from_millis(50));
@@ -161,30 +166,31 @@ fn deadlines(settings: &Settings) -> Result<Deadlines> {
     let within = |name: &str| -> Result<Option<Span>> {
         let span = term(settings, name)?.span();
         match (span, longest) {
-            (Some(span), _) if span < SHORTEST => Err(refused(
+            (Some(span), _) if span < SHORTEST => Err(invalid_setting(
                 settings,
                 name,
                 &format!("{span} is shorter than {SHORTEST}"),
-                "write a longer one, or none",
+                "use a longer duration, or none",
             )),
-            // A maximum below what is ours when nobody says anything is no mistake.
+            // A maximum below the built-in default is not an error; it lowers the default.
             (Some(span), Some(longest)) if span > longest && by_default(name) => Ok(Some(longest)),
             (Some(span), Some(longest)) if span > longest => {
-                let what = format!("{span} is longer than max_ttl, which is {longest}");
-                Err(refused(settings, name, &what, "write a shorter one, or raise max_ttl"))
+                let what = format!("{span} is longer than max_ttl ({longest})");
+                Err(invalid_setting(settings, name, &what, "use a shorter duration, or raise max_ttl"))
             }
             _ => Ok(span),
         }
     };
     let exempt = list(settings, "deadline_exempt")?.into_iter().map(|name| {
-        name.parse::<SandboxName>().map_err(|error| {
-            refused(settings, "deadline_exempt", &error.message, "write names of sandboxes, such as default")
+        name.parse::<Address>().map_err(|error| {
+            let next = "use sandbox names such as default, or NAMESPACE@NAME for another namespace";
+            invalid_setting(settings, "deadline_exempt", &error.message, next)
         })
     });
     let sweep_interval = span(settings, "sweep_interval")?;
     if sweep_interval < SHORTEST_INTERVAL {
         let what = format!("{sweep_interval} is shorter than {SHORTEST_INTERVAL}");
-        return Err(refused(settings, "sweep_interval", &what, "write a longer one, such as 5s"));
+        return Err(invalid_setting(settings, "sweep_interval", &what, "use a longer duration, such as 5s"));
     }
     within("max_ttl")?;
     Ok(Deadlines {
@@ -196,8 +202,8 @@ fn deadlines(settings: &Settings) -> Result<Deadlines> {
     })
 }
 
-/// A setting whose value makes no sense, with the place it comes from.
-fn refused(settings: &Settings, name: &str, what: &str, next: &str) -> isle_client::ClientError {
+/// An error about the value of a setting, with its origin.
+fn invalid_setting(settings: &Settings, name: &str, what: &str, next: &str) -> isle_client::ClientError {
     let mut message = format!("`{name}`: {what}");
     let mut error = Error::new(Code::ConfigInvalid, "");
     if let Some((_, origin)) = settings.get(name) {
@@ -211,7 +217,7 @@ fn refused(settings: &Settings, name: &str, what: &str, next: &str) -> isle_clie
     Error { message, ..error }.next(next).into()
 }
 
-/// How much there may be of everything.
+/// Quotas and retention.
 fn quotas(settings: &Settings) -> Result<Quotas> {
     let within = |name: &str| {
         let count = count(settings, name)?;
@@ -219,8 +225,11 @@ fn quotas(settings: &Settings) -> Result<Quotas> {
             return Ok(count);
         }
         Err(isle_client::ClientError::from(
-            Error::new(Code::ConfigInvalid, format!("`{name}`: {count} is more than {MOST}"))
-                .next(format!("choose at most {MOST}")),
+            Error::new(
+                Code::ConfigInvalid,
+                format!("`{name}`: {count} is greater than the maximum of {MOST}"),
+            )
+            .next(format!("use at most {MOST}")),
         ))
     };
     Ok(Quotas {
@@ -233,29 +242,29 @@ fn quotas(settings: &Settings) -> Result<Quotas> {
             Some((Value::Size(size), _)) => Some(*size),
             _ => None,
         },
-        keep_runs: count(settings, "keep_runs")?,
+        keep_output: size(settings, "keep_output")?,
         keep_runs_for: span(settings, "keep_runs_for")?,
     })
 }
 
-/// The most of anything that is counted.
+/// Maximum of all counts.
 const MOST: u32 = 16_384;
 
-/// The share of a namespace.
+/// The scheduling weight of a namespace.
 fn weight((namespace, weight): (&String, &String)) -> Result<(Namespace, u32), Error> {
     let refuse = |what: String| {
         Error::new(Code::ConfigInvalid, format!("`namespace_weights`: {what}"))
-            .next("write names of namespaces and numbers from 1 to 100, such as acme = \"3\"")
+            .next("use namespace names and weights from 1 to 100, such as acme = \"3\"")
     };
     let number = weight.parse::<u32>().ok().filter(|number| (1..=100).contains(number));
     match (namespace.parse(), number) {
         (Ok(namespace), Some(number)) => Ok((namespace, number)),
-        (Err(_), _) => Err(refuse(format!("{namespace:?} is not the name of a namespace"))),
-        (_, None) => Err(refuse(format!("{weight:?} is not a weight"))),
+        (Err(_), _) => Err(refuse(format!("invalid namespace name: {namespace:?}"))),
+        (_, None) => Err(refuse(format!("invalid weight: {weight:?}"))),
     }
 }
 
-/// Directories of the host that are open to operations: absolute, and without `..`.
+/// Host directories that operations may access: absolute, without `..`.
 fn host_roots(settings: &Settings) -> Result<Vec<PathBuf>> {
     let roots = list(settings, "host_roots")?.into_iter().map(|text| {
         let path = PathBuf::from(&text);
@@ -268,21 +277,21 @@ fn host_roots(settings: &Settings) -> Result<Vec<PathBuf>> {
             Code::ConfigInvalid,
             format!("host_roots: {text:?} is not an absolute path without `..`"),
         )
-        .next("write it from the root of the host, such as /home/me/project")
+        .next("use an absolute path, such as /home/me/project")
         .into())
     });
     roots.collect()
 }
 
-/// What sandboxes may spawn.
+/// Spawn policies.
 fn spawn_policies(settings: &Settings) -> Result<SpawnPolicies> {
     let Some((Value::Tables(tables), _)) = settings.get("spawn_policies") else {
         return Ok(SpawnPolicies::default());
     };
     let mut policies = Vec::new();
     for (name, table) in tables {
-        let refused = |error| table.refused("`spawn_policies`", error);
-        let pattern: NamePattern = name.parse().map_err(refused)?;
+        let invalid = |error| table.invalid("`spawn_policies`", error);
+        let pattern: NamePattern = name.parse().map_err(invalid)?;
         let mut policy = SpawnPolicy::default();
         for (field, value) in &table.fields {
             match (*field, value.clone()) {
@@ -310,32 +319,58 @@ fn peer_ports(name: &str, ports: &[String]) -> Result<Vec<u16>> {
     let ports = ports.iter().map(|text| {
         let port = text.parse().ok().filter(|&port: &u16| port > 0);
         port.ok_or_else(|| {
-            Error::new(Code::ConfigInvalid, format!("spawn_policies.{name}.peer_ports: {text:?} is no port"))
-                .next("write ports from 1 to 65535, such as [\"8000\", \"5432\"]")
-                .into()
+            Error::new(
+                Code::ConfigInvalid,
+                format!("spawn_policies.{name}.peer_ports: invalid port: {text:?}"),
+            )
+            .next("use ports from 1 to 65535, such as [\"8000\", \"5432\"]")
+            .into()
         })
     });
     ports.collect()
 }
 
-/// How many fresh sandboxes are kept ready.
+/// Number of sandboxes kept ready.
 pub(crate) fn pool_size(settings: &Settings) -> Result<usize> {
     count(settings, "pool_size").map(|size| usize::try_from(size).unwrap_or(usize::MAX))
 }
 
-/// Where to listen besides the Unix socket.
+/// TCP address to listen on in addition to the Unix socket.
 pub(crate) fn listen_address(settings: &Settings) -> Result<Option<SocketAddr>> {
     match settings.text("listen") {
         None => Ok(None),
         Some(text) => text.parse().map(Some).map_err(|error| {
-            Error::new(Code::ConfigInvalid, format!("{text:?} is not an address: {error}"))
-                .next("write IP address and port, such as 127.0.0.1:7777")
+            Error::new(Code::ConfigInvalid, format!("invalid listen address {text:?}: {error}"))
+                .next("use IP address and port, such as 127.0.0.1:7777")
                 .into()
         }),
     }
 }
 
-/// How MCP clients are served.
+/// Address and domain of the HTTP proxy for sandbox ports; `None` when it is disabled.
+pub(crate) fn ports_config(settings: &Settings) -> Result<Option<PortsConfig>> {
+    let listen = settings.text("ports_listen").unwrap_or_default();
+    if listen == "off" {
+        return Ok(None);
+    }
+    let listen = listen.parse().map_err(|error| {
+        Error::new(Code::ConfigInvalid, format!("`ports_listen`: invalid address {listen:?}: {error}"))
+            .next("use IP address and port, such as 127.0.0.1:0, or off")
+    })?;
+    let domain = settings.text("ports_domain").unwrap_or_default().to_ascii_lowercase();
+    let is_label = |label: &str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        !label.is_empty() && label.len() <= 63 && label.bytes().all(plain)
+    };
+    if !domain.split('.').all(is_label) || domain.len() > 200 {
+        return Err(Error::new(Code::ConfigInvalid, format!("`ports_domain`: invalid domain: {domain:?}"))
+            .next("use a name such as localhost or ports.example.com, without scheme and port")
+            .into());
+    }
+    Ok(Some(PortsConfig { listen, allow_remote: switch(settings, "allow_remote")?, domain, token: None }))
+}
+
+/// Options of the MCP server.
 pub(crate) fn mcp_options(settings: &Settings) -> Result<McpOptions> {
     let descriptions = Descriptions {
         replaced: map(settings, "tool_descriptions"),
@@ -350,7 +385,7 @@ pub(crate) fn mcp_options(settings: &Settings) -> Result<McpOptions> {
 }
 
 fn missing(name: &str) -> isle_client::ClientError {
-    Error::internal(format!("the setting {name} has no value of its kind")).into()
+    Error::internal(format!("setting {name} has no value of the expected kind")).into()
 }
 
 macro_rules! readers {
@@ -373,7 +408,7 @@ readers! {
     term: Term -> Term;
 }
 
-/// A table; an empty one when it is not there.
+/// A table; empty when it is not set.
 fn map(settings: &Settings, name: &str) -> BTreeMap<String, String> {
     match settings.get(name) {
         Some((Value::Map(entries), _)) => entries.clone(),

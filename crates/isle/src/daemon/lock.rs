@@ -1,23 +1,27 @@
-//! One starter at a time. That there is one daemon per state directory is the store's own lock.
+//! Allows one process at a time to start the daemon. The store's own lock ensures one daemon per state
+//! directory.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 
 use isle_client::Result;
+use isle_core::{Code, Error};
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
-use crate::places::{Places, cannot};
+use super::lock_holder::WaitLimit;
+use crate::paths::{Paths, cannot};
 
-/// Held by whoever starts a daemon; the others wait for it here instead of looking again and again.
+/// Held by the process that starts a daemon; the others wait for this lock.
 #[derive(Debug)]
 pub(crate) struct StarterLock {
     _file: File,
 }
 
 impl StarterLock {
-    /// Waits for the lock.
-    pub(crate) fn wait(places: &Places) -> Result<Self> {
-        let path = places.state_dir.join("starter.lock");
+    /// Waits for the lock until the limit is reached.
+    pub(crate) fn wait(paths: &Paths, wait_limit: &WaitLimit) -> Result<Self> {
+        let path = paths.state_dir.join("starter.lock");
         let file = OpenOptions::new()
             .write(true)
             .create(true)
@@ -25,7 +29,22 @@ impl StarterLock {
             .mode(0o600)
             .open(&path)
             .map_err(|error| cannot("open", &path, &error))?;
-        flock(&file, FlockOperation::LockExclusive).map_err(|error| cannot("lock", &path, &error.into()))?;
-        Ok(Self { _file: file })
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Self { _file: file }),
+                Err(Errno::WOULDBLOCK) if wait_limit.is_left() => wait_limit.pause(),
+                Err(Errno::WOULDBLOCK) => {
+                    let log = paths.log().display().to_string();
+                    return Err(Error::new(
+                        Code::DaemonUnavailable,
+                        format!("another command is starting the daemon of {}", paths.state_dir.display()),
+                    )
+                    .detail("log", log.clone())
+                    .next(format!("retry, or check the daemon's log: {log}"))
+                    .into());
+                }
+                Err(error) => return Err(cannot("lock", &path, &error.into())),
+            }
+        }
     }
 }

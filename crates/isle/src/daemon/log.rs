@@ -1,5 +1,5 @@
-//! Where the daemon's log goes: standard error, one line per event. Names, paths and words of guests
-//! and callers are in it, so nothing in a line may forge another one or speak to a terminal.
+//! Writes the daemon's log to standard error, one line per event. It contains names, paths and text from
+//! guests and callers, so control characters are escaped: they must not forge a line or control a terminal.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::output::{Form, escaped, escaped_json};
 
-/// Writes events, each given in one piece.
+/// Writes events; each call contains one event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LogWriter {
     form: Form,
@@ -30,7 +30,7 @@ impl LogWriter {
     }
 }
 
-/// The colours are the logger's own, which takes escapes out of what it is given to log.
+/// Escapes everything but colours, which come from the logger; it removes escape sequences from logged values.
 fn escaped_but_colours(text: &str) -> String {
     let mut pieces = text.split('\u{1b}');
     let mut safe = escaped(pieces.next().unwrap_or_default());

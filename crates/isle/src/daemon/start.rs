@@ -1,64 +1,96 @@
-//! Starting a daemon in the background. It says on its standard output, a pipe, when it is ready
-//! or why it will not be; nobody polls.
+//! Starts a daemon in the background. The daemon reports on its standard output, a pipe, when it is ready or
+//! why it failed; there is no polling.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use isle_client::{ClientError, Result};
-use isle_engine::{Code, Error};
+use isle_core::{Code, Error};
 use serde::{Deserialize, Serialize};
 
 use super::lock::StarterLock;
+use super::lock_holder::{self, Found, WaitLimit};
+use super::log_rotation::{MAX_LOG_BYTES, old_log};
 use crate::config::{KEYS, Scope};
-use crate::places::{Places, cannot};
+use crate::paths::{DaemonAddress, Paths, cannot};
 
-const LARGEST_LOG: u64 = 8 * 1024 * 1024;
-
-/// What the daemon says on its standard output, once.
+/// The message a starting daemon writes to its standard output.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Announcement {
-    /// The socket answers.
+    /// The socket accepts connections.
     Ready,
-    /// It will not start.
+    /// The daemon failed to start.
     Failed(ClientError),
 }
 
-/// Starts a daemon unless another starter was faster, and returns when its socket answers.
-pub(crate) fn start(places: &Places, user_file: Option<&Path>) -> Result<()> {
-    places.prepare()?;
-    let _lock = StarterLock::wait(places)?;
-    if UnixStream::connect(&places.socket).is_ok() {
-        return Ok(());
+/// What to do when no daemon is running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// Start one.
+    Start,
+    /// Do not start one.
+    Ignore,
+}
+
+/// Returns the address of the daemon of the state directory once its socket accepts connections. Waits for one
+/// that is starting or shutting down; starts one if none is running. `None` when none is running and none may be
+/// started.
+pub(crate) fn find_or_start(
+    paths: &Paths,
+    user_file: Option<&Path>,
+    missing: Missing,
+) -> Result<Option<DaemonAddress>> {
+    let wait_limit = WaitLimit::new();
+    let _lock = match missing {
+        Missing::Ignore => None,
+        Missing::Start => {
+            paths.prepare()?;
+            Some(StarterLock::wait(paths, &wait_limit)?)
+        }
+    };
+    loop {
+        match lock_holder::find_daemon(paths, &wait_limit)? {
+            Found::Running(address) => return Ok(Some(address)),
+            Found::None if missing == Missing::Ignore => return Ok(None),
+            Found::None => match start(paths, user_file) {
+                // Another process started one first, with `isle serve`.
+                Err(error) if lock_holder::is_held(&error) && wait_limit.is_left() => wait_limit.pause(),
+                started => started?,
+            },
+        }
     }
-    rotate(&places.log());
-    if let Some(scoped) = in_a_scope() {
-        // Without a manager that answers, plainly.
-        match launch(scoped, places, user_file)? {
+}
+
+/// Starts a daemon and returns when its socket accepts connections.
+fn start(paths: &Paths, user_file: Option<&Path>) -> Result<()> {
+    rotate(&paths.log());
+    if let Some(scoped) = in_systemd_scope() {
+        // Without a working service manager, start it directly.
+        match launch(scoped, paths, user_file)? {
             Some(Announcement::Ready) => return Ok(()),
             Some(Announcement::Failed(error)) => return Err(error),
             None => {}
         }
     }
     let program = std::env::current_exe().map_err(Error::internal)?;
-    match launch(Command::new(program), places, user_file)? {
+    match launch(Command::new(program), paths, user_file)? {
         Some(Announcement::Ready) => Ok(()),
         Some(Announcement::Failed(error)) => Err(error),
-        None => Err(Error::new(Code::DaemonUnavailable, "the daemon ended before it was ready")
-            .detail("log", places.log().display().to_string())
-            .next(format!("its last words are in {}", places.log().display()))
+        None => Err(Error::new(Code::DaemonUnavailable, "the daemon exited before it was ready")
+            .detail("log", paths.log().display().to_string())
+            .next(format!("check its log: {}", paths.log().display()))
             .into()),
     }
 }
 
-/// Runs it and waits for its word; `None` when it ended without one.
-fn launch(mut command: Command, places: &Places, user_file: Option<&Path>) -> Result<Option<Announcement>> {
-    let log_path = places.log();
+/// Runs the command and waits for its announcement; `None` when it exited without one.
+fn launch(mut command: Command, paths: &Paths, user_file: Option<&Path>) -> Result<Option<Announcement>> {
+    let log_path = paths.log();
     let log = OpenOptions::new()
         .append(true)
         .create(true)
@@ -66,14 +98,16 @@ fn launch(mut command: Command, places: &Places, user_file: Option<&Path>) -> Re
         .open(&log_path)
         .map_err(|error| cannot("open", &log_path, &error))?;
     let (mut reader, writer) = io::pipe().map_err(Error::internal)?;
-    command.args(["serve", "--background", "--state-dir"]).arg(&places.state_dir);
-    if places.socket_chosen {
-        command.arg("--socket").arg(&places.socket);
+    command.args(["serve", "--background", "--state-dir"]).arg(&paths.state_dir);
+    if let Some(socket) = &paths.chosen_socket {
+        command.arg("--socket").arg(socket);
     }
     if let Some(file) = user_file {
-        command.arg("--config").arg(std::path::absolute(file).map_err(|error| cannot("find", file, &error))?);
+        command
+            .arg("--config")
+            .arg(std::path::absolute(file).map_err(|error| cannot("resolve", file, &error))?);
     }
-    // What this shell sets for one run must not become everybody's default.
+    // Variables this shell sets for one run must not become defaults of the daemon.
     for key in KEYS.iter().filter(|key| key.scope == Scope::Run) {
         if let Some(name) = key.env {
             command.env_remove(name);
@@ -83,28 +117,25 @@ fn launch(mut command: Command, places: &Places, user_file: Option<&Path>) -> Re
     let child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {
-            return Err(Error::new(
-                Code::DaemonUnavailable,
-                format!("the daemon cannot be started: {error}"),
-            )
-            .next("start it by hand with `isle serve`")
-            .into());
+            return Err(Error::new(Code::DaemonUnavailable, format!("cannot start the daemon: {error}"))
+                .next("start it manually with `isle serve`")
+                .into());
         }
     };
-    // Our own end of the pipe would keep it open for ever.
+    // Our own copy of the write end would keep the pipe open forever.
     drop(command);
-    let mut word = String::new();
-    reader.read_to_string(&mut word).map_err(Error::internal)?;
-    bury(child);
-    Ok(serde_json::from_str(word.trim()).ok())
+    let mut announcement = String::new();
+    reader.read_to_string(&mut announcement).map_err(Error::internal)?;
+    reap(child);
+    Ok(serde_json::from_str(announcement.trim()).ok())
 }
 
-/// Collects the daemon when it ends before this process does, which may be days from now.
-fn bury(mut child: Child) {
-    let gone = child.try_wait();
-    if matches!(gone, Ok(None)) {
-        // Nothing depends on it: without the thread an entry in the process table stays until we end.
-        drop(std::thread::Builder::new().name("bury".into()).spawn(move || child.wait()));
+/// Waits for the daemon in a thread, in case it exits before this process does, which may run for days.
+fn reap(mut child: Child) {
+    let exited = child.try_wait();
+    if matches!(exited, Ok(None)) {
+        // Failure is harmless: without the thread, a zombie process remains until this process exits.
+        drop(std::thread::Builder::new().name("reap".into()).spawn(move || child.wait()));
     }
 }
 
@@ -114,28 +145,28 @@ fn has_user_manager() -> bool {
             .is_some_and(|directory| Path::new(&directory).join("systemd/private").exists())
 }
 
-/// Set for a program that was started in such a scope.
-const IN_A_SCOPE: &str = "ISLE_IN_A_SCOPE";
+/// Set for a process started in a systemd scope.
+const IN_SYSTEMD_SCOPE: &str = "ISLE_IN_A_SCOPE";
 
-/// Becomes the same program in a scope of its own, where the user has a service manager that makes one.
-/// A daemon that somebody starts by hand, or as a service, has cgroups for its sandboxes then, and they
-/// are in nobody's way when it is started again. Returns when that is not to be had.
-pub(crate) fn move_into_a_scope() {
-    if std::env::var_os(IN_A_SCOPE).is_some() {
+/// Replaces this process by the same program in its own systemd scope, if the user has a service manager.
+/// A daemon started manually or as a service then has delegated cgroups for its sandboxes, which survive its
+/// restart. Returns when no scope can be created.
+pub(crate) fn move_into_systemd_scope() {
+    if std::env::var_os(IN_SYSTEMD_SCOPE).is_some() {
         return;
     }
-    let Some(mut trial) = in_a_scope() else { return };
+    let Some(mut trial) = in_systemd_scope() else { return };
     let works = trial.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     if works.status().is_ok_and(|status| status.success())
-        && let Some(mut scoped) = in_a_scope()
+        && let Some(mut scoped) = in_systemd_scope()
     {
-        // Only comes back when it failed; then the daemon runs where it is.
+        // Returns only on failure; then the daemon runs in the current cgroup.
         let _ = scoped.args(std::env::args_os().skip(1)).exec();
     }
 }
 
-/// This program in a scope of its own with delegated cgroups, where the user has a service manager.
-pub(crate) fn in_a_scope() -> Option<Command> {
+/// This program in its own systemd scope with delegated cgroups, if the user has a service manager.
+pub(crate) fn in_systemd_scope() -> Option<Command> {
     if !has_user_manager() {
         return None;
     }
@@ -145,14 +176,14 @@ pub(crate) fn in_a_scope() -> Option<Command> {
         Ok(program) => command.arg(program),
         Err(_) => command.arg("isle"),
     };
-    command.env(IN_A_SCOPE, "1");
+    command.env(IN_SYSTEMD_SCOPE, "1");
     Some(command)
 }
 
-/// Keeps one old log, so that it cannot grow for ever.
+/// Renames a large log; one old log is kept.
 fn rotate(log: &Path) {
-    if log.metadata().is_ok_and(|known| known.len() > LARGEST_LOG) {
-        // A log that cannot be moved is still a log.
-        drop(std::fs::rename(log, log.with_extension("log.old")));
+    if log.metadata().is_ok_and(|known| known.len() > MAX_LOG_BYTES) {
+        // A log that cannot be renamed is appended to.
+        drop(std::fs::rename(log, old_log(log)));
     }
 }

@@ -1,7 +1,6 @@
-//! Text from a sandbox, made harmless: nothing in a table may move the cursor, change colours or
-//! show letters in another order than they are stored.
+//! Escapes untrusted text: nothing in a table may move the cursor, change colours or reorder characters.
 
-/// The text with control characters, and characters that hide or reorder others, written out.
+/// The text with control characters, and characters that hide or reorder others, escaped.
 pub(crate) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {
@@ -18,8 +17,8 @@ pub(crate) fn escaped(text: &str) -> String {
     safe
 }
 
-/// JSON with the same meaning in which such characters are written as escapes. Those below U+0020 stand
-/// in JSON as line breaks between values only.
+/// Equivalent JSON in which such characters are escaped. Below U+0020, only line breaks between values occur
+/// in JSON.
 pub(crate) fn escaped_json(json: &str) -> String {
     let mut safe = String::with_capacity(json.len());
     for character in json.chars() {
@@ -44,7 +43,7 @@ fn misleads(character: char) -> bool {
     )
 }
 
-/// Escaped, and cut to `width` characters with an ellipsis.
+/// Escaped and truncated to `width` characters with an ellipsis.
 pub(crate) fn shortened(text: &str, width: usize) -> String {
     let safe = escaped(text);
     if safe.chars().count() <= width {

@@ -1,4 +1,4 @@
-//! How things look: tables, colours, and untrusted text made harmless.
+//! Output formatting: tables, colours, progress, and escaping of untrusted text.
 
 mod escape;
 mod paint;
@@ -16,50 +16,56 @@ pub(crate) use paint::{Colour, Paint};
 pub(crate) use progress::Progress;
 pub(crate) use table::Table;
 
-/// Which form the user asked for.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// For people.
+    /// Text.
     Human,
-    /// For programs.
+    /// JSON (`--json`).
     Json,
 }
 
-/// Writes text to standard output. A reader that went away is not an error worth a word.
+/// Writes text to standard output. A closed pipe is not reported.
 pub(crate) fn print(text: &str) {
-    // Nothing useful can be done when this fails: whoever read it is gone.
+    // Fails when the reader closed the pipe; there is no one to report it to.
     let mut stdout = io::stdout().lock();
     drop(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));
 }
 
-/// Writes a value as JSON, readable.
+/// Writes name and version of the program.
+pub(crate) fn print_version() -> ExitCode {
+    print(concat!("isle ", env!("CARGO_PKG_VERSION"), "\n"));
+    ExitCode::SUCCESS
+}
+
+/// Writes a value as pretty-printed JSON.
 pub(crate) fn print_json(value: &Value) {
     print(&format!("{}\n", escaped_json(&format!("{value:#}"))));
 }
 
-/// Writes one line for people to standard error.
-pub(crate) fn say(line: &str) {
+/// Writes one line to standard error.
+pub(crate) fn print_stderr(line: &str) {
     drop(writeln!(io::stderr().lock(), "{line}"));
 }
 
-/// Shows an error: code, sentence, next steps.
+/// Prints an error: code, message, hints.
 pub(crate) fn show_error(error: &ClientError, form: Form) {
     if form == Form::Json {
-        say(&escaped_json(&json!({ "error": error }).to_string()));
+        print_stderr(&escaped_json(&json!({ "error": error }).to_string()));
         return;
     }
     let paint = Paint::for_stderr();
-    say(&format!(
+    print_stderr(&format!(
         "{} {}",
         paint.bold(Colour::Red, &format!("error[{}]:", error.code)),
         escaped(&error.message)
     ));
-    for step in &error.next_steps {
-        say(&format!("  {} {}", paint.plain(Colour::Cyan, "→"), escaped(step)));
+    for hint in &error.next_steps {
+        print_stderr(&format!("{} {}", paint.plain(Colour::Cyan, "hint:"), escaped(hint)));
     }
 }
 
-/// A value in the form asked for: JSON as it is, or what `human` makes of it.
+/// Prints a value as JSON, or as the text `human` formats.
 pub(crate) fn show(form: Form, value: &Value, human: impl FnOnce(&Value) -> String) -> Result<ExitCode> {
     match form {
         Form::Json => print_json(value),
@@ -68,7 +74,7 @@ pub(crate) fn show(form: Form, value: &Value, human: impl FnOnce(&Value) -> Stri
     Ok(ExitCode::SUCCESS)
 }
 
-/// Bytes as people read them.
+/// A human-readable number of bytes.
 pub(crate) fn human_bytes(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     let mut shown = format!("{bytes} B");
@@ -84,7 +90,7 @@ pub(crate) fn human_bytes(bytes: u64) -> String {
     shown
 }
 
-/// Milliseconds as people read them.
+/// A human-readable duration.
 pub(crate) fn human_millis(millis: u64) -> String {
     match millis {
         0..1_000 => format!("{millis} ms"),

@@ -1,8 +1,8 @@
-//! Colours, only on a terminal and never against `NO_COLOR`.
+//! Colours, only on a terminal and not if `NO_COLOR` is set.
 
 use std::io::IsTerminal;
 
-/// The few colours Isle uses.
+/// Colours used in the output.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Colour {
     Red,
@@ -12,7 +12,7 @@ pub(crate) enum Colour {
     Grey,
 }
 
-/// Paints, or does not.
+/// Adds colours if they are enabled.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Paint {
     on: bool,
@@ -28,9 +28,9 @@ impl Paint {
     }
 
     fn when(terminal: bool) -> Self {
-        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let disabled = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
-        Self { on: terminal && !refused && !dumb }
+        Self { on: terminal && !disabled && !dumb }
     }
 
     pub(crate) fn plain(self, colour: Colour, text: &str) -> String {

@@ -1,13 +1,13 @@
-//! How far a long transfer is: one line that is drawn over, on a terminal only.
+//! Progress of a long transfer: one line that is redrawn, on a terminal only.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use super::{Form, escaped, human_bytes};
 
-/// A transfer that is over before does not need a line.
-const PATIENCE: Duration = Duration::from_millis(500);
-const PACE: Duration = Duration::from_millis(100);
+/// Shorter transfers show no progress line.
+const DELAY: Duration = Duration::from_millis(500);
+const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 const WIDTH: u64 = 24;
 
 /// One transfer.
@@ -22,18 +22,18 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Shown when somebody looks.
+    /// Shown if standard error is a terminal.
     pub(crate) fn new(form: Form, what: &'static str, total: Option<u64>) -> Self {
         let shown = form == Form::Human && io::stderr().is_terminal();
         Self { what, total, done: 0, began: Instant::now(), drawn: None, shown }
     }
 
-    /// Whether somebody looks.
+    /// Whether progress is shown.
     pub(crate) fn is_shown(&self) -> bool {
         self.shown
     }
 
-    /// So many bytes more.
+    /// Adds transferred bytes.
     pub(crate) fn add(&mut self, bytes: usize) {
         self.done += u64::try_from(bytes).unwrap_or(0);
         if self.is_due() {
@@ -41,15 +41,16 @@ impl Progress {
         }
     }
 
-    /// What somebody else says about it.
-    pub(crate) fn say(&mut self, message: &str) {
+    /// Shows a message of the daemon.
+    pub(crate) fn message(&mut self, message: &str) {
         if self.is_due() {
             self.draw(&escaped(message));
         }
     }
 
     fn is_due(&self) -> bool {
-        let waits = self.drawn.map_or(self.began.elapsed() < PATIENCE, |drawn| drawn.elapsed() < PACE);
+        let waits =
+            self.drawn.map_or(self.began.elapsed() < DELAY, |drawn| drawn.elapsed() < REDRAW_INTERVAL);
         self.shown && !waits
     }
 

@@ -1,21 +1,21 @@
-//! Plain tables: a heading, aligned columns, two spaces between them. Cells are escaped here, so
-//! that no caller can forget it.
+//! Plain tables: a heading and aligned columns, separated by two spaces. Cells are escaped here, so that no
+//! caller can forget it.
 
 use unicode_width::UnicodeWidthStr;
 
 use super::escape::escaped;
 use super::paint::{Colour, Paint};
 
-/// A table being filled.
+/// A table.
 #[derive(Debug)]
 pub(crate) struct Table {
-    heading: Vec<&'static str>,
+    heading: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    pub(crate) fn new(heading: &[&'static str]) -> Self {
-        Self { heading: heading.to_vec(), rows: Vec::new() }
+    pub(crate) fn new(heading: &[&str]) -> Self {
+        Self { heading: heading.iter().map(|&cell| cell.to_owned()).collect(), rows: Vec::new() }
     }
 
     /// Adds a row with as many cells as the heading has.
@@ -27,7 +27,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The table as text, with a line end after every row.
+    /// The table as text, with a newline after every row.
     pub(crate) fn render(&self, paint: Paint) -> String {
         let mut widths: Vec<usize> = self.heading.iter().map(|cell| cell.width()).collect();
         for row in &self.rows {
@@ -35,7 +35,7 @@ impl Table {
                 *width = (*width).max(cell.width());
             }
         }
-        let line = |cells: &[&str]| {
+        let line = |cells: &[String]| {
             let mut text = String::new();
             for (index, (cell, width)) in cells.iter().zip(&widths).enumerate() {
                 text.push_str(cell);
@@ -48,7 +48,7 @@ impl Table {
         let mut text = paint.plain(Colour::Grey, &line(&self.heading));
         text.push('\n');
         for row in &self.rows {
-            text.push_str(&line(&row.iter().map(String::as_str).collect::<Vec<_>>()));
+            text.push_str(&line(row));
             text.push('\n');
         }
         text

@@ -1,5 +1,5 @@
-//! Standard input, read by a thread of its own: making the descriptor non-blocking would change it
-//! for every program that shares it.
+//! Standard input, read by a separate thread: O_NONBLOCK would affect every process that shares the
+//! descriptor.
 
 use std::io::{self, Read};
 
@@ -8,7 +8,7 @@ use rustix::fs::{FileType, fstat};
 use tokio::sync::mpsc;
 
 /// Whether there is anything to send: not when standard input is closed or `/dev/null`.
-pub(crate) fn stdin_is_wanted() -> bool {
+pub(crate) fn has_stdin() -> bool {
     let Ok(stat) = fstat(rustix::stdio::stdin()) else { return false };
     let is_null = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
         && (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev)) == (1, 3);
@@ -22,7 +22,7 @@ pub(crate) struct Stdin {
 }
 
 impl Stdin {
-    /// Begins to read. The thread ends with the process; it may be waiting for a key until then.
+    /// Starts the thread. It may block on a read until the process exits.
     pub(crate) fn start() -> Result<Self> {
         let (sender, chunks) = mpsc::channel(4);
         std::thread::Builder::new()
@@ -43,11 +43,11 @@ impl Stdin {
                     }
                 }
             })
-            .map_err(isle_engine::Error::internal)?;
+            .map_err(isle_core::Error::internal)?;
         Ok(Self { chunks })
     }
 
-    /// The next chunk; `None` at the end of input.
+    /// The next chunk; `None` at end of file.
     pub(crate) async fn next(stdin: Option<&mut Self>) -> Option<Vec<u8>> {
         stdin?.chunks.recv().await
     }

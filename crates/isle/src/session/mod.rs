@@ -1,8 +1,8 @@
-//! Interactive commands: this terminal's input, output, window and signals on one side, a command
-//! in a sandbox on the other. `isle run`, `isle exec` and `isle shell` differ only in what they ask for.
+//! Interactive commands: connects this terminal's input, output, window size and signals to a command in a
+//! sandbox. `isle run`, `isle exec` and `isle shell` differ only in their requests.
 
+mod detach_keys;
 mod input;
-mod leave;
 mod outcome;
 mod signals;
 mod sink;
@@ -10,44 +10,44 @@ mod terminal;
 
 use std::process::ExitCode;
 
-use isle_client::{AttachEvent, AttachReader, AttachWriter, Result};
-use isle_engine::ops::shapes::RunResult;
+use isle_api::shapes::RunResult;
+use isle_client::{Result, SessionEvent, SessionReader, SessionWriter};
 
-use crate::output::{Form, print_json, say};
-pub(crate) use input::{Stdin, stdin_is_wanted};
-use leave::{LeaveKeys, Typed};
+use crate::output::{Form, print_json, print_stderr};
+use detach_keys::{DetachKeys, Typed};
+pub(crate) use input::{Stdin, has_stdin};
 
 pub(crate) use outcome::{code_of, exit_code_of_error, report};
-pub(crate) use signals::{Arrived, Signals, asks_to_end};
+pub(crate) use signals::{Received, Signals, is_termination};
 use sink::{Channel, Sink};
 pub(crate) use terminal::{RawTerminal, window};
 
-/// What passes through besides output.
+/// How input and signals are forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Standard streams apart, signals passed on.
+    /// Separate standard streams; signals are forwarded.
     Pipes,
-    /// A terminal: keys go through as they are, the window size follows.
+    /// A terminal: keys are forwarded unchanged, and so are changes of the window size.
     Terminal,
 }
 
-/// Whose command it is.
+/// Relation of this session to the command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Ours: it ends with us.
+    /// Started by this session; killed when the session ends.
     Owner,
-    /// Somebody's: we look at it, and leave.
+    /// A running job; it keeps running after the session detaches.
     Viewer {
-        /// What it is called.
+        /// Name of the job.
         job: String,
     },
 }
 
-/// An open command and how it is shown.
+/// A running command and how it is displayed.
 #[derive(Debug)]
 pub(crate) struct Session {
-    pub(crate) writer: AttachWriter,
-    pub(crate) reader: AttachReader,
+    pub(crate) writer: SessionWriter,
+    pub(crate) reader: SessionReader,
     pub(crate) mode: Mode,
     pub(crate) form: Form,
     /// Whether this process's standard input is sent.
@@ -56,21 +56,23 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Passes everything through until the command has ended; gives the exit code to end with.
+    /// Forwards everything until the command exits; returns the exit code.
     pub(crate) async fn drive(mut self) -> Result<ExitCode> {
         let raw = match self.mode {
             Mode::Terminal => RawTerminal::enter()?,
             Mode::Pipes => None,
         };
-        let ended = self.pass_through().await;
-        // Before a word is printed: the terminal must be as it was.
+        let end = self.forward().await;
+        // Restore the terminal before anything is printed.
         drop(raw);
-        match ended? {
-            Ended::Result(result) => Ok(self.finish(&result)),
-            Ended::Abandoned(code) => Ok(ExitCode::from(code)),
-            Ended::Left => {
+        match end? {
+            End::Exited(result) => Ok(self.finish(&result)),
+            End::Abandoned(code) => Ok(ExitCode::from(code)),
+            End::Detached => {
                 if let (Role::Viewer { job }, Form::Human) = (&self.role, self.form) {
-                    say(&format!("\nisle: left {job}; it goes on. `isle attach {job}` comes back to it"));
+                    print_stderr(&format!(
+                        "\nisle: detached from {job}, which keeps running; reattach with `isle attach {job}`"
+                    ));
                 }
                 Ok(ExitCode::SUCCESS)
             }
@@ -84,69 +86,69 @@ impl Session {
         report(result, self.form)
     }
 
-    /// What cannot be sent is no failure by itself: a command may have ended before it took all its
-    /// input, and its end is then on its way. A connection that broke is noticed where it is read.
-    async fn pass_through(&mut self) -> Result<Ended> {
+    /// A failed send is not an error: the command may have exited before it read all its input, and its result
+    /// follows. A lost connection is detected by the reader.
+    async fn forward(&mut self) -> Result<End> {
         let mut signals = Signals::listen(self.mode)?;
         let mut stdin = if self.stdin { Some(Stdin::start()?) } else { None };
         let mut sink = Sink::default();
-        let mut passed_on = Vec::new();
-        let mut keys = LeaveKeys::default();
-        let looks_on = self.role != Role::Owner;
+        let mut forwarded = Vec::new();
+        let mut keys = DetachKeys::default();
+        let is_viewer = self.role != Role::Owner;
         loop {
             tokio::select! {
                 biased;
-                arrived = signals.next() => match arrived {
-                    Arrived::Window => {
+                received = signals.next() => match received {
+                    Received::Window => {
                         if let Some(size) = window() {
                             self.writer.resize(size).await.ok();
                         }
                     }
-                    Arrived::Signal(signal) if looks_on && asks_to_end(signal) => return Ok(Ended::Left),
-                    // The second Ctrl-C means now: letting go of the connection ends the whole tree.
-                    Arrived::Signal(signal) if asks_to_end(signal) && passed_on.contains(&signal) => {
-                        return Ok(Ended::Abandoned(u8::try_from(128 + signal).unwrap_or(255)));
+                    Received::Signal(signal) if is_viewer && is_termination(signal) => return Ok(End::Detached),
+                    // A second Ctrl-C closes the connection, which kills the process tree.
+                    Received::Signal(signal) if is_termination(signal) && forwarded.contains(&signal) => {
+                        return Ok(End::Abandoned(u8::try_from(128 + signal).unwrap_or(255)));
                     }
-                    Arrived::Signal(signal) => {
-                        passed_on.push(signal);
+                    Received::Signal(signal) => {
+                        forwarded.push(signal);
                         self.writer.signal(signal).await.ok();
                     }
                 },
                 written = sink.finished(), if sink.is_busy() => {
                     if written.is_err() {
-                        return Ok(Ended::Abandoned(128 + 13));
+                        return Ok(End::Abandoned(128 + 13));
                     }
                 }
                 event = self.reader.next(), if !sink.is_busy() => match event? {
-                    AttachEvent::Started { .. } => {}
-                    AttachEvent::Lost(bytes) => {
-                        say(&format!("\risle: {bytes} bytes were not kept and are missing here\r"));
+                    SessionEvent::Started { .. } => {}
+                    SessionEvent::Lost(bytes) => {
+                        print_stderr(&format!("\risle: {bytes} bytes of output were dropped here\r"));
                     }
-                    AttachEvent::Stdout(bytes) if self.form == Form::Human => {
+                    SessionEvent::Stdout(bytes) if self.form == Form::Human => {
                         if sink.write(Channel::Stdout, bytes).is_err() {
-                            return Ok(Ended::Abandoned(128 + 13));
+                            return Ok(End::Abandoned(128 + 13));
                         }
                     }
-                    AttachEvent::Stderr(bytes) if self.form == Form::Human => {
+                    SessionEvent::Stderr(bytes) if self.form == Form::Human => {
                         if sink.write(Channel::Stderr, bytes).is_err() {
-                            return Ok(Ended::Abandoned(128 + 13));
+                            return Ok(End::Abandoned(128 + 13));
                         }
                     }
-                    // Both are in the result, which is what was asked for.
-                    AttachEvent::Stdout(_) | AttachEvent::Stderr(_) => {}
-                    AttachEvent::Ended(result) => return Ok(Ended::Result(result)),
+                    // With --json both are part of the result.
+                    SessionEvent::Stdout(_) | SessionEvent::Stderr(_) => {}
+                    SessionEvent::Ended(result) => return Ok(End::Exited(result)),
                 },
                 chunk = Stdin::next(stdin.as_mut()), if stdin.is_some() => match chunk {
-                    Some(chunk) if looks_on && self.mode == Mode::Terminal => {
+                    Some(chunk) if is_viewer && self.mode == Mode::Terminal => {
                         let (typed, leaves) = match keys.take(&chunk) {
-                            Typed::On(typed) => (typed, false),
-                            Typed::Leave(typed) => (typed, true),
+                            Typed::Forward(typed) => (typed, false),
+                            Typed::Detach(typed) => (typed, true),
                         };
                         if !typed.is_empty() && self.writer.stdin(&typed).await.is_err() {
                             stdin = None;
                         }
                         if leaves {
-                            return Ok(Ended::Left);
+                            return Ok(End::Detached);
                         }
                     }
                     Some(chunk) => {
@@ -164,10 +166,10 @@ impl Session {
     }
 }
 
-enum Ended {
-    Result(Box<RunResult>),
-    /// We let go first, with this exit code.
+enum End {
+    Exited(Box<RunResult>),
+    /// This session closed the connection first; exit with this code.
     Abandoned(u8),
-    /// We left, and it goes on.
-    Left,
+    /// This session detached; the job keeps running.
+    Detached,
 }

@@ -1,24 +1,26 @@
-//! From how a run ended to the exit code and the word about it, as other container tools do it.
+//! Maps the result of a run to an exit code and a message, like other container tools.
 
 use std::process::ExitCode;
 
+use isle_api::shapes::{RunResult, RunState};
 use isle_client::ClientError;
-use isle_engine::Code;
-use isle_engine::ops::shapes::{RunResult, RunState};
+use isle_core::Code;
 
-use crate::output::{Colour, Form, Paint, escaped, say};
+use crate::output::{Colour, Form, Paint, escaped, print_stderr};
 
-/// Says what needs saying on standard error and gives the exit code.
+/// Prints notes about the run on standard error and returns the exit code.
 pub(crate) fn report(result: &RunResult, form: Form) -> ExitCode {
-    let (code, word) = outcome(result);
+    let (code, note) = outcome(result);
     if form == Form::Human {
         let paint = Paint::for_stderr();
-        if let Some(word) = word {
-            say(&format!("{} {}", paint.bold(Colour::Yellow, "isle:"), escaped(&word)));
+        if let Some(note) = note {
+            print_stderr(&format!("{} {}", paint.bold(Colour::Yellow, "isle:"), escaped(&note)));
         }
         for violation in &result.violations {
-            let line = format!("refused {} ({}×): {}", violation.what, violation.count, violation.remedy);
-            say(&format!("{} {}", paint.bold(Colour::Yellow, "isle:"), escaped(&line)));
+            let whose = if violation.shared { ", by some process of the sandbox" } else { "" };
+            let line =
+                format!("denied {} ({}×{whose}): {}", violation.what, violation.count, violation.remedy);
+            print_stderr(&format!("{} {}", paint.bold(Colour::Yellow, "isle:"), escaped(&line)));
         }
     }
     ExitCode::from(code)
@@ -36,17 +38,19 @@ fn outcome(result: &RunResult) -> (u8, Option<String>) {
     match result.state {
         RunState::Completed => (own.unwrap_or(0), result.note.clone()),
         RunState::Failed => (own.or(by_signal).unwrap_or(125), result.note.clone()),
-        RunState::TimedOut => (124, note("the time limit was reached; everything it started was ended")),
-        RunState::OomKilled => (137, note("the memory limit was reached; try a larger --memory")),
+        RunState::TimedOut => (124, note("timed out; the process tree was killed")),
+        RunState::OomKilled => (137, note("killed: out of memory; use a larger --memory")),
         RunState::Killed => (by_signal.or(own).unwrap_or(137), result.note.clone()),
         RunState::Cancelled => (by_signal.unwrap_or(130), result.note.clone()),
-        RunState::Lost => (125, note("how it ended is not known; it was not run again")),
-        RunState::Queued | RunState::Running => (125, note("it goes on without us; see `isle history`")),
+        RunState::Lost => (125, note("exit status unknown; the command was not run again")),
+        RunState::Queued | RunState::Running => {
+            (125, note("the command is still running; see `isle history`"))
+        }
     }
 }
 
-/// The exit code of a command that could not be started: 127 when there is no such program, 126
-/// when it may not be run, 125 when Isle itself refused.
+/// The exit code of a command that could not be started: 127 when the program was not found, 126 when it
+/// is not executable, 125 for errors of Isle itself.
 pub(crate) fn exit_code_of_error(error: &ClientError) -> ExitCode {
     if error.is(Code::CommandNotFound) {
         ExitCode::from(127)

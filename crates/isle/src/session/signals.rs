@@ -1,4 +1,4 @@
-//! Signals this process gets, to be passed on.
+//! Signals received by this process, to be forwarded.
 
 use std::io;
 
@@ -7,22 +7,22 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Mode;
 
-/// Whether whoever sends it wants the command to end.
-pub(crate) fn asks_to_end(signal: i32) -> bool {
+/// Whether the signal requests termination.
+pub(crate) fn is_termination(signal: i32) -> bool {
     let kinds = [SignalKind::interrupt(), SignalKind::quit(), SignalKind::hangup(), SignalKind::terminate()];
     kinds.iter().any(|kind| kind.as_raw_value() == signal)
 }
 
-/// Something that arrived.
+/// A received signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Arrived {
-    /// Pass it on.
+pub(crate) enum Received {
+    /// Forward it.
     Signal(i32),
-    /// The window has another size.
+    /// The window size changed.
     Window,
 }
 
-/// All signals that are passed on.
+/// All forwarded signals.
 #[derive(Debug)]
 pub(crate) struct Signals {
     interrupt: Signal,
@@ -35,7 +35,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// From here on none of them ends this process.
+    /// Installs the handlers; from here on none of these signals terminates this process.
     pub(crate) fn listen(mode: Mode) -> Result<Self> {
         let listen = || -> io::Result<Self> {
             Ok(Self {
@@ -51,11 +51,11 @@ impl Signals {
                 },
             })
         };
-        listen().map_err(|error| isle_engine::Error::internal(error).into())
+        listen().map_err(|error| isle_core::Error::internal(error).into())
     }
 
     /// The next one.
-    pub(crate) async fn next(&mut self) -> Arrived {
+    pub(crate) async fn next(&mut self) -> Received {
         let window = async {
             match self.window.as_mut() {
                 Some(window) => window.recv().await,
@@ -63,13 +63,13 @@ impl Signals {
             }
         };
         tokio::select! {
-            _ = self.interrupt.recv() => Arrived::Signal(SignalKind::interrupt().as_raw_value()),
-            _ = self.quit.recv() => Arrived::Signal(SignalKind::quit().as_raw_value()),
-            _ = self.hangup.recv() => Arrived::Signal(SignalKind::hangup().as_raw_value()),
-            _ = self.terminate.recv() => Arrived::Signal(SignalKind::terminate().as_raw_value()),
-            _ = self.user_one.recv() => Arrived::Signal(SignalKind::user_defined1().as_raw_value()),
-            _ = self.user_two.recv() => Arrived::Signal(SignalKind::user_defined2().as_raw_value()),
-            _ = window => Arrived::Window,
+            _ = self.interrupt.recv() => Received::Signal(SignalKind::interrupt().as_raw_value()),
+            _ = self.quit.recv() => Received::Signal(SignalKind::quit().as_raw_value()),
+            _ = self.hangup.recv() => Received::Signal(SignalKind::hangup().as_raw_value()),
+            _ = self.terminate.recv() => Received::Signal(SignalKind::terminate().as_raw_value()),
+            _ = self.user_one.recv() => Received::Signal(SignalKind::user_defined1().as_raw_value()),
+            _ = self.user_two.recv() => Received::Signal(SignalKind::user_defined2().as_raw_value()),
+            _ = window => Received::Window,
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Where output goes. Small pieces are written at once; a piece that could block goes to a thread,
-//! so that signals are still answered while a slow reader makes us wait.
+//! Writes output. Small chunks are written directly; a write that could block goes to a thread, so that
+//! signals are handled while a slow reader blocks the output.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,17 +8,17 @@ use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::task::JoinHandle;
 
-/// Which output.
+/// Output stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Channel {
     Stdout,
     Stderr,
 }
 
-/// A writable descriptor takes at least this much without blocking.
-const AT_ONCE: usize = 4096;
+/// A writable descriptor accepts at least this much without blocking (PIPE_BUF).
+const NON_BLOCKING_BYTES: usize = 4096;
 
-/// Both outputs, at most one write going on.
+/// Both streams, with at most one pending write.
 #[derive(Debug, Default)]
 pub(crate) struct Sink {
     busy: Option<JoinHandle<io::Result<()>>>,
@@ -29,16 +29,16 @@ impl Sink {
         self.busy.is_some()
     }
 
-    /// Writes, or begins to write.
+    /// Writes, or starts a write in a thread.
     pub(crate) fn write(&mut self, channel: Channel, bytes: Bytes) -> io::Result<()> {
-        if bytes.len() <= AT_ONCE && is_ready(channel) {
+        if bytes.len() <= NON_BLOCKING_BYTES && is_ready(channel) {
             return write_all(channel, &bytes);
         }
         self.busy = Some(tokio::task::spawn_blocking(move || write_all(channel, &bytes)));
         Ok(())
     }
 
-    /// Waits for the write that goes on.
+    /// Waits for the pending write.
     pub(crate) async fn finished(&mut self) -> io::Result<()> {
         let Some(task) = self.busy.as_mut() else { return Ok(()) };
         let written = task.await;
@@ -59,7 +59,7 @@ fn is_ready(channel: Channel) -> bool {
     poll(&mut asked, Some(&at_once)).is_ok_and(|ready| ready == 1)
 }
 
-/// Past the line buffer of the standard library: what the command wrote is written as it came.
+/// Flushes the line buffer of the standard library, so that output is written as it was received.
 fn write_all(channel: Channel, bytes: &[u8]) -> io::Result<()> {
     match channel {
         Channel::Stdout => {

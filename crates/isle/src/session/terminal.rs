@@ -1,24 +1,25 @@
-//! This terminal: its size, and handing every key to the sandbox while a session lasts.
+//! This terminal: its size, and raw mode for the duration of a session.
 
 use std::io::{self, IsTerminal};
 
-use isle_client::{Result, Terminal};
+use isle_api::session::TerminalShape;
+use isle_client::Result;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
-/// The window's size; `None` when standard output is no terminal.
-pub(crate) fn window() -> Option<Terminal> {
+/// The window size; `None` when standard output is not a terminal.
+pub(crate) fn window() -> Option<TerminalShape> {
     let size = tcgetwinsize(rustix::stdio::stdout()).ok()?;
-    (size.ws_row > 0 && size.ws_col > 0).then_some(Terminal { rows: size.ws_row, columns: size.ws_col })
+    (size.ws_row > 0 && size.ws_col > 0).then_some(TerminalShape { rows: size.ws_row, columns: size.ws_col })
 }
 
-/// The terminal in raw mode; back to what it was when dropped, whatever the reason.
+/// The terminal in raw mode; restored when dropped.
 #[derive(Debug)]
 pub(crate) struct RawTerminal {
     before: Termios,
 }
 
 impl RawTerminal {
-    /// Enters raw mode; `None` when standard input is no terminal.
+    /// Enters raw mode; `None` when standard input is not a terminal.
     pub(crate) fn enter() -> Result<Option<Self>> {
         if !io::stdin().is_terminal() {
             return Ok(None);
@@ -31,13 +32,13 @@ impl RawTerminal {
             tcsetattr(stdin, OptionalActions::Now, &raw)?;
             Ok(Self { before })
         };
-        enter().map(Some).map_err(|error| isle_engine::Error::internal(error).into())
+        enter().map(Some).map_err(|error| isle_core::Error::internal(error).into())
     }
 }
 
 impl Drop for RawTerminal {
     fn drop(&mut self) {
-        // A terminal that is gone needs no restoring.
+        // A closed terminal cannot be restored.
         let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &self.before);
     }
 }

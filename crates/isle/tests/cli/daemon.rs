@@ -3,7 +3,7 @@
 
 use std::process::Stdio;
 
-use crate::common::{Home, TestDaemon};
+use crate::harness::{Home, TestDaemon};
 
 #[test]
 fn a_command_starts_the_daemon_it_needs_and_stop_ends_it() {
@@ -18,6 +18,43 @@ fn a_command_starts_the_daemon_it_needs_and_stop_ends_it() {
     assert_eq!(isle(&["status", "--json"])["daemon"]["pid"], pid);
     assert_eq!(isle(&["stop", "--json"])["stopped"], pid);
     assert_eq!(isle(&["stop", "--json"])["stopped"], serde_json::Value::Null);
+}
+
+#[test]
+fn an_orderly_stop_lets_go_of_everything() {
+    let mut daemon = TestDaemon::start();
+    daemon.shell("box", "true");
+    // Its listener for ports is one more that holds on to the engine.
+    daemon.succeeds(&["url", "box", "8000"]);
+    let log = daemon.home().state_dir().join("isle.db-wal");
+    assert!(log.exists(), "the database is in use");
+    daemon.terminate();
+    assert!(!log.exists(), "the database was not closed");
+}
+
+#[test]
+fn the_log_of_a_running_daemon_is_rotated_when_it_is_large() {
+    let home = Home::new();
+    let isle = |arguments: &[&str]| {
+        let output = home.isle(arguments).env_remove("ISLE_NO_AUTOSTART").output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    isle(&["status"]);
+    let log = find(home.path(), "daemon.log").expect("it has a log");
+    let size = |path: &std::path::Path| path.metadata().map_or(0, |known| known.len());
+    std::fs::OpenOptions::new().append(true).open(&log).unwrap().set_len(9 << 20).unwrap();
+    crate::harness::until("the log is small again", || size(&log) < 1 << 20);
+    assert_eq!(size(&log.with_extension("log.old")), 9 << 20, "what was in it is set aside");
+    isle(&["stop"]);
+    assert!(std::fs::read_to_string(&log).unwrap().contains("shutting down"), "it is still written to");
+}
+
+/// A file of that name below a directory.
+fn find(directory: &std::path::Path, name: &str) -> Option<std::path::PathBuf> {
+    std::fs::read_dir(directory).ok()?.flatten().find_map(|entry| {
+        let path = entry.path();
+        if path.is_dir() { find(&path, name) } else { (entry.file_name() == name).then_some(path) }
+    })
 }
 
 #[test]

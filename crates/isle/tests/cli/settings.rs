@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::common::Home;
+use crate::harness::Home;
 
 const USER: &str = "config/isle/config.toml";
 
@@ -76,6 +76,7 @@ fn mistakes_are_told_with_file_and_line() {
         "pids = \"many\"\n",
         "cpus = -1\n",
         "tier = \"vault\"\n",
+        "backend = \"cloud\"\n",
         "memory = \n",
         "[env]\nA = 1\n",
         "memory = \"1G\"\nmemory = \"2G\"\n",
@@ -136,6 +137,7 @@ fn bad_values_of_flags_and_environment_are_told_with_their_name() {
         home.transcript(&["run", "--timeout", "soon", "--", "true"]),
         home.transcript(&["run", "--cpus", "0", "--", "true"]),
         home.transcript(&["run", "--json", "--tier", "vault", "--", "true"]),
+        home.transcript(&["run", "--json", "--backend", "cloud", "--", "true"]),
         home.transcript(&["run", "--env", "=x", "--", "true"]),
         home.transcript(&["run", "--cwd", "here", "--", "true"]),
         home.transcript(&["run", "--file", "nowhere", "--", "true"]),

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use crate::common::{TestDaemon, Watchdog, finish};
+use crate::harness::{TestDaemon, Watchdog, finish};
 
 const OTHER: &str = "99.1.2";
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Home, TestDaemon, finish, has_process_tier, tiers};
+use crate::harness::{Home, TestDaemon, finish, needs_tier, needs_user, require, tiers};
 
 #[test]
 fn a_deep_look_attacks_every_tier_and_finds_that_each_holds() {
@@ -33,16 +33,14 @@ fn a_deep_look_attacks_every_tier_and_finds_that_each_holds() {
 
 #[test]
 fn a_deep_look_at_one_tier_prints_the_table_and_what_to_change() {
-    if !has_process_tier() {
-        return;
-    }
+    require!(needs_tier("process"));
     let daemon = TestDaemon::start();
     let text = daemon.succeeds(&["doctor", "--deep", "--tier", "process"]);
     assert!(text.starts_with("ATTACK"), "{text}");
     assert!(!text.contains("tier container:"), "{text}");
     for part in [
         "fs.canary_read",
-        "holds what its report claims",
+        "matches its report",
         "open: proc.exists, ns.user, ns.pid",
         "→ use tier `container`",
     ] {
@@ -70,10 +68,7 @@ fn a_tier_that_does_not_hold_what_it_claims_is_said_and_the_exit_code_is_1() {
         over.store(true, Ordering::Relaxed);
         (output, nemesis.join().unwrap())
     });
-    if lifted == 0 {
-        println!("skipped: there are no cgroups here whose limits could be taken off");
-        return;
-    }
+    require!(needs_user(lifted > 0, "this user has no cgroups whose limits could be lifted"));
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{said}");
     let fork = said.lines().find(|line| line.starts_with("res.fork ")).unwrap_or_default();
@@ -86,7 +81,7 @@ fn a_tier_that_does_not_exist_is_refused_before_anything_is_tried() {
     let output = finish(&mut home.isle(&["doctor", "--deep", "--tier", "vault"]));
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
-    assert!(said.contains("INVALID_ARGUMENT") && said.contains("container or process"), "{said}");
+    assert!(said.contains("INVALID_ARGUMENT") && said.contains("process, container"), "{said}");
     let output = finish(&mut home.isle(&["doctor", "--tier", "process"]));
     assert_eq!(output.status.code(), Some(2), "a tier is for the attacks only");
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use isle_probe::Verdict;
 use serde_json::Value;
 
-use crate::harness::{TestDaemon, has_process_tier, processes_with, until};
+use crate::harness::{TestDaemon, needs_tier, processes_with, require, until};
 use crate::range::{Range, Results, assert_complete, seen, with};
 use crate::table;
 
@@ -104,9 +104,7 @@ fn nothing_gets_out_of_a_named_container_nor_does_its_root() {
 
 #[test]
 fn out_of_a_process_sandbox_gets_exactly_what_its_report_names() {
-    if !has_process_tier() {
-        return;
-    }
+    require!(needs_tier("process"));
     let range = Range::new();
     let daemon = range.daemon();
     let report = range.create(&daemon, "box", "process");
@@ -183,9 +181,7 @@ fn of_the_network() -> Vec<&'static str> {
 /// Programs there get something that looks like a socket. It is none of the host's.
 #[test]
 fn a_grant_opens_nothing_else_in_a_process_sandbox() {
-    if !has_process_tier() {
-        return;
-    }
+    require!(needs_tier("process"));
     let range = Range::new();
     let daemon = range.daemon();
     for name in ["closed", "open"] {

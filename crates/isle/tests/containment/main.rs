@@ -6,10 +6,9 @@
 
 mod doctor;
 mod gates;
-#[path = "../harness/mod.rs"]
-#[expect(dead_code, unused_imports, reason = "shared with the other end-to-end tests, which use the rest")]
-mod harness;
 mod others;
 mod proof;
 mod range;
 mod table;
+
+use isle_e2e as harness;

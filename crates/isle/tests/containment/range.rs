@@ -33,7 +33,7 @@ impl Range {
             .tempdir()
             .unwrap();
         let program = directory.path().join("isle-probe");
-        std::fs::write(&program, isle_linux::attack_program()).unwrap();
+        std::fs::write(&program, isle_embed::attack_program()).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
         let canary = Canary::spawn(&program, directory.path()).unwrap();
         leak(&directory.path().join("canary.txt"));
@@ -65,7 +65,7 @@ impl Range {
             format!("--state={}", state.display()),
             format!("--daemon-socket={}", socket.display()),
         ]);
-        arguments.extend(limits::arguments(isle_engine::backend::OPEN_FILES));
+        arguments.extend(limits::arguments(isle_core::backend::OPEN_FILES));
         arguments
     }
 

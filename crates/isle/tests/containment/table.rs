@@ -1,4 +1,4 @@
-//! The published table in `docs/containment.md`: one row per attack, one column per place. Checked by
+//! The published table in `docs/operate/containment.md`: one row per attack, one column per place. Checked by
 //! every run where the kernel is the one it was made on; rewritten by `make containment`.
 
 use std::collections::BTreeMap;
@@ -8,6 +8,7 @@ use std::path::Path;
 
 use isle_probe::Verdict;
 
+use crate::harness::skip_part;
 use crate::range::Results;
 
 const COLUMNS: &[&str] = &[
@@ -120,10 +121,10 @@ pub(crate) fn check(column: &str, results: &Results) {
     if write(column, results) {
         return;
     }
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/containment.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operate/containment.md");
     let (kernel, cells) = read(&std::fs::read_to_string(page).unwrap());
     if kernel != this_kernel() {
-        println!("skipped: the table was made on Linux {kernel}, this is {}", this_kernel());
+        skip_part!("the table was made on Linux {kernel}, this is {}", this_kernel());
         return;
     }
     let published = |name: &str| cells.get(name).and_then(|row| row.get(column)).map_or("", String::as_str);
@@ -133,7 +134,7 @@ pub(crate) fn check(column: &str, results: &Results) {
             results.get(attack.name).is_some_and(|(verdict, _)| published(attack.name) != mark(*verdict))
         });
     if limits_differ && column.ends_with("user") {
-        println!("skipped: this user has other limits than the one the table was made with");
+        skip_part!("this user has other limits than the one the table was made with");
         return;
     }
     let wrong: Vec<String> = results
@@ -145,6 +146,6 @@ pub(crate) fn check(column: &str, results: &Results) {
         .collect();
     assert!(
         wrong.is_empty(),
-        "column {column:?} of docs/containment.md is not what was seen; `make containment` makes it anew: {wrong:#?}"
+        "column {column:?} of docs/operate/containment.md is not what was seen; `make containment` makes it anew: {wrong:#?}"
     );
 }

@@ -152,3 +152,82 @@ fn a_request_hidden_in_another_is_not_executed() {
     assert_eq!((answer.status(), answer.answers()), (200, 2), "{}", answer.text());
     target.still_works();
 }
+
+/// Requests that ask for another protocol and do not get it, or end in an odd place: each is answered, and
+/// what follows is a request again.
+fn asking_for_more(target: &Target) -> Vec<(&'static str, String)> {
+    let head = |line: &str, more: &str| format!("{line} HTTP/1.1\r\nHost: {}\r\n{more}\r\n", target.address);
+    vec![
+        ("a WebSocket where none is", head("GET /healthz", "Connection: Upgrade\r\nUpgrade: websocket\r\n")),
+        ("an upgrade without Connection", head("GET /healthz", "Upgrade: websocket\r\n")),
+        ("an upgrade to nothing", head("GET /healthz", "Connection: Upgrade\r\nUpgrade:\r\n")),
+        (
+            "HTTP/2 in the clear",
+            head(
+                "GET /healthz",
+                "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAAA\r\n",
+            ),
+        ),
+        ("TLS in the middle", head("OPTIONS *", "Connection: Upgrade\r\nUpgrade: TLS/1.0\r\n")),
+        (
+            "an upgrade with a body",
+            head("POST /healthz", "Connection: Upgrade\r\nUpgrade: websocket\r\nContent-Length: 3\r\n")
+                + "a\r\n",
+        ),
+        ("two upgrades", head("GET /healthz", "Upgrade: websocket\r\n").repeat(2)),
+        ("an empty line", format!("\r\n\r\n{}", head("GET /healthz", ""))),
+        (
+            "a body that looks like a head",
+            head("POST /healthz", "Content-Length: 18\r\n") + "GET / HTTP/1.1\r\n\r\n",
+        ),
+    ]
+}
+
+#[test]
+fn what_follows_a_refused_upgrade_is_read_as_strictly() {
+    let target = Target::start();
+    let body = r#"{"command": "true"}"#;
+    let chunks = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+    let head = format!(
+        "POST /v1/sandboxes/smuggled/exec HTTP/1.1\r\nHost: {}\r\n{}\r\n{JSON}\r\n",
+        target.address,
+        target.bearer()
+    );
+    let flawed = [
+        format!("{head}Content-Length: {}\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}", chunks.len()),
+        format!("{head}Transfer-Encoding: chunked\r\nContent-Length: {}\r\n\r\n{chunks}", chunks.len()),
+        format!("{head}Transfer-Encoding: identity, chunked\r\n\r\n{chunks}"),
+        format!("{head}Transfer-Encoding: chunked, chunked\r\n\r\n{chunks}"),
+        format!("{head}Transfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}"),
+        format!("{head}Transfer-Encoding: gzip, chunked\r\n\r\n{chunks}"),
+        format!("{head}Transfer-Encoding: ,chunked\r\n\r\n{chunks}"),
+        format!("{head}Content-Length: {0}\r\nContent-Length: {0}\r\n\r\n{body}", body.len()),
+        format!("{head}Host: {}\r\nContent-Length: {}\r\n\r\n{body}", target.address, body.len()),
+        format!("{head}Content-Length: {}\n\r\n{body}", body.len()),
+        format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).replace("\r\n", "\n"),
+    ];
+    for request in &flawed {
+        let answer = target.raw(request.as_bytes());
+        assert_eq!((answer.status(), answer.answers()), (400, 1), "{request}: {}", answer.text());
+    }
+    for (what, before) in asking_for_more(&target) {
+        for request in &flawed {
+            let answer = target.raw(format!("{before}{request}").as_bytes());
+            let text = answer.text();
+            assert!(answer.answers() >= 2 && text.contains("HTTP/1.1 400 "), "{what}: {request}: {text}");
+            assert!(text.to_lowercase().contains("connection: close"), "{what}: {text}");
+        }
+        assert!(target.daemon.names().is_empty(), "{what}: {:?}", target.daemon.names());
+    }
+    // A plain request behind each of them is served as always.
+    for (what, before) in asking_for_more(&target) {
+        let plain = format!("GET /healthz HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", target.address);
+        let answer = target.raw(format!("{before}{plain}").as_bytes());
+        assert!(
+            answer.text().contains("HTTP/1.1 200 ") && answer.answers() >= 2,
+            "{what}: {}",
+            answer.text()
+        );
+    }
+    target.still_works();
+}

@@ -5,14 +5,15 @@
 
 mod bodies;
 mod doors;
-#[path = "../harness/mod.rs"]
-#[expect(dead_code, unused_imports, reason = "shared with the other end-to-end tests, which use the rest")]
-mod harness;
+mod floods;
 mod heads;
 mod ids;
 mod mcp;
 mod peers;
+mod redirects;
 mod slow;
 mod support;
 mod websocket;
 mod words;
+
+use isle_e2e as harness;

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use crate::harness::TestDaemon;
+use crate::harness::{TestDaemon, needs_root, require};
 use crate::support::proper;
 
 /// Nobody in particular.
@@ -13,10 +13,7 @@ const STRANGER: u32 = 65_534;
 
 #[test]
 fn another_user_is_refused_by_the_kernels_word() {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can be another user");
-        return;
-    }
+    require!(needs_root("be another user"));
     let daemon = TestDaemon::start();
     let socket = daemon.socket();
     let set = |mode: u32| {

@@ -52,7 +52,7 @@ fn callers_that_take_their_time_are_cut_off_and_told() {
         "POST /v1/sandboxes/evil/exec HTTP/1.1\r\nHost: {address}\r\n{bearer}\r\n{JSON}\r\nContent-Length: 100000\r\n\r\n{{\"command\": \""
     );
     let file = format!(
-        "PUT /v1/sandboxes/control/files/content?path=slow HTTP/1.1\r\nHost: {address}\r\n{bearer}\r\nContent-Length: 100000\r\n\r\n"
+        "PUT /v1/sandboxes/control/files/content?path=slow HTTP/1.1\r\nHost: {address}\r\n{bearer}\r\nContent-Type: application/octet-stream\r\nContent-Length: 100000\r\n\r\n"
     );
     let mcp = format!(
         "POST /mcp HTTP/1.1\r\nHost: {address}\r\n{bearer}\r\n{JSON}\r\nContent-Length: 100000\r\n\r\n["

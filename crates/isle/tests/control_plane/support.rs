@@ -40,7 +40,7 @@ impl Target {
             Some(log[at..].split('"').next()?.to_owned())
         });
         let token = std::fs::read_to_string(daemon.home().state_dir().join("token")).unwrap();
-        let resting = memory(daemon.pid(), "VmHWM:");
+        let resting = daemon.memory("VmHWM");
         Self { daemon, address, token: token.trim().to_owned(), resting }
     }
 
@@ -69,7 +69,12 @@ impl Target {
     }
 
     pub(crate) fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(&self.address).unwrap();
+        self.connect_to(&self.address)
+    }
+
+    /// The same to another listener of the daemon.
+    pub(crate) fn connect_to(&self, address: &str) -> TcpStream {
+        let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(HANGS)).unwrap();
         stream.set_write_timeout(Some(HANGS)).unwrap();
         stream
@@ -85,8 +90,7 @@ impl Target {
 
     /// The daemon has not grown beyond what it may.
     pub(crate) fn memory_is_bounded(&self, after: &str) {
-        let pid = self.daemon.pid();
-        let (now, peak) = (memory(pid, "VmRSS:"), memory(pid, "VmHWM:"));
+        let (now, peak) = (self.daemon.memory("VmRSS"), self.daemon.memory("VmHWM"));
         let mib = |bytes: u64| bytes >> 20;
         println!(
             "{after}: {} MiB before, {} MiB after, {} MiB at most",
@@ -99,12 +103,6 @@ impl Target {
 }
 
 /// A line of `/proc/PID/status`, in bytes.
-fn memory(pid: u32, key: &str) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with(key)).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
-}
-
 /// Everything that came back over a connection.
 #[derive(Debug)]
 pub(crate) struct Raw(Vec<u8>);
@@ -130,7 +128,11 @@ impl Raw {
 
     /// How many answers there are in it.
     pub(crate) fn answers(&self) -> usize {
-        self.text().matches("HTTP/1.1 ").count()
+        // A message may speak of HTTP/1.1; an answer begins a line with it.
+        let text = self.text();
+        text.match_indices("HTTP/1.1 ")
+            .filter(|(at, _)| *at == 0 || !text[..*at].ends_with([' ', '"']))
+            .count()
     }
 
     pub(crate) fn status(&self) -> u16 {

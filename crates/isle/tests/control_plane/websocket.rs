@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use crate::support::Target;
 
-/// Asks for an upgrade of `/v1/attach`; gives the status and the connection.
+/// Asks for an upgrade of `/v1/session`; gives the status and the connection.
 pub(crate) fn handshake(
     mut stream: TcpStream,
     target: &Target,
     headers: &[&str],
 ) -> (u16, BufReader<TcpStream>) {
     let mut request = format!(
-        "GET /v1/attach HTTP/1.1\r\nHost: {}\r\n{}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+        "GET /v1/session HTTP/1.1\r\nHost: {}\r\n{}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
         target.address,
         target.bearer(),

@@ -4,12 +4,13 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
 mod drain;
-#[path = "../harness/mod.rs"]
-#[expect(dead_code, unused_imports, reason = "shared with the other end-to-end tests, which use the rest")]
-mod harness;
+mod first_thread;
 mod idle;
 mod in_flight;
 mod jobs;
 mod parts;
 mod state;
 mod storms;
+mod unresponsive;
+
+use isle_e2e as harness;

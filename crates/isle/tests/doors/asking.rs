@@ -8,12 +8,13 @@ use serde_json::{Value, json};
 
 use crate::events::told;
 use crate::harness::http::Events;
-use crate::harness::{TestDaemon, Watchdog, finish, until};
+use crate::harness::{TestDaemon, Watchdog, finish, per_connection, until};
 use crate::network::Server;
 use crate::tenants::{listening, tenant};
 
 /// Names that only the daemon under test knows.
-const HOSTS: &str = "[network_hosts]\n\"web.test\" = \"127.0.0.1\"\n\"other.test\" = \"127.0.0.1\"\n";
+pub(crate) const HOSTS: &str =
+    "[network_hosts]\n\"web.test\" = \"127.0.0.1\"\n\"other.test\" = \"127.0.0.1\"\n";
 
 /// A daemon that asks, and waits longer than any test.
 pub(crate) fn asking() -> TestDaemon {
@@ -50,7 +51,8 @@ pub(crate) fn wait(daemon: &TestDaemon, run: &Value) -> Value {
     daemon.post(&format!("/v1/runs/{}/wait", run["run_id"].as_str().unwrap()), json!({ "timeout": "120s" }))
 }
 
-#[test]
+per_connection!(a_denial_is_recorded_where_nothing_was_ever_granted);
+
 fn a_denial_is_recorded_where_nothing_was_ever_granted() {
     let daemon = TestDaemon::start();
     let run = daemon.exec("box", json!({ "command": "curl -sS -m 20 https://example.net/" }));
@@ -78,7 +80,8 @@ fn a_denial_is_recorded_where_nothing_was_ever_granted() {
     assert_eq!(run["violations"][0]["what"], "network: again.test", "{run}");
 }
 
-#[test]
+per_connection!(a_denied_name_becomes_one_request_that_a_person_answers);
+
 fn a_denied_name_becomes_one_request_that_a_person_answers() {
     let daemon = TestDaemon::start_configured(HOSTS, &[]);
     for _ in 0..2 {
@@ -140,7 +143,8 @@ fn a_denied_name_becomes_one_request_that_a_person_answers() {
     assert_eq!(daemon.post("/v1/runs", json!({ "command": look_up("other.test") }))["stdout"], "found\n");
 }
 
-#[test]
+per_connection!(a_run_waits_for_whoever_can_be_asked_and_for_nobody_else);
+
 fn a_run_waits_for_whoever_can_be_asked_and_for_nobody_else() {
     let daemon = asking();
     // Nobody listens: denied at once. Programs that wait ask a second and a third time.
@@ -153,10 +157,10 @@ fn a_run_waits_for_whoever_can_be_asked_and_for_nobody_else() {
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
     // What waits already is shown first, and then it is being listened.
     let first = lines.next().unwrap().unwrap();
-    assert!(first.contains("box asks for other.test"), "{first}");
+    assert!(first.contains("box requests other.test"), "{first}");
     let run = daemon.exec("box", json!({ "command": look_up("web.test"), "wait": "0s" }));
     let line = lines.next().unwrap().unwrap();
-    assert!(line.contains("box asks for web.test"), "{line}");
+    assert!(line.contains("box requests web.test"), "{line}");
     let request = request_of(&daemon, "web.test");
     assert!(line.starts_with(&id(&request)), "{line}");
     assert_eq!(request["run_id"], run["run_id"], "{request}");
@@ -176,7 +180,7 @@ fn a_run_waits_for_whoever_can_be_asked_and_for_nobody_else() {
     // Granted by somebody who does not care for requests.
     let run = daemon.exec("box", json!({ "command": look_up("third.test"), "wait": "0s" }));
     let line = lines.next().unwrap().unwrap();
-    assert!(line.contains("box asks for third.test"), "{line}");
+    assert!(line.contains("box requests third.test"), "{line}");
     daemon.succeeds(&["allow", "box", "third.test:443"]);
     assert_eq!(wait(&daemon, &run)["stdout"], "found\n");
     assert!(request_of(&daemon, "third.test").is_null(), "there is nothing left to ask for");
@@ -201,7 +205,8 @@ fn a_run_waits_for_whoever_can_be_asked_and_for_nobody_else() {
     watch.wait().unwrap();
 }
 
-#[test]
+per_connection!(an_approval_for_once_lets_one_connection_through);
+
 fn an_approval_for_once_lets_one_connection_through() {
     let server = Server::http();
     let port = server.port;
@@ -230,7 +235,8 @@ fn an_approval_for_once_lets_one_connection_through() {
     assert_eq!(server.connections(), 1, "only the one");
 }
 
-#[test]
+per_connection!(only_the_operator_answers);
+
 fn only_the_operator_answers() {
     let (daemon, address) = listening(&[]);
     let one = tenant(&daemon, &address, "one");
@@ -258,7 +264,8 @@ fn only_the_operator_answers() {
     assert_eq!(ran["state"], "failed", "another namespace: {ran}");
 }
 
-#[test]
+per_connection!(requests_of_one_sandbox_are_bounded);
+
 fn requests_of_one_sandbox_are_bounded() {
     let daemon = TestDaemon::start();
     let many = "for n in $(seq 60); do getent hosts n$n.test; done; true";
@@ -268,7 +275,8 @@ fn requests_of_one_sandbox_are_bounded() {
     assert_eq!(run["violations"][0]["what"], "network: last.test", "denied and recorded all the same: {run}");
 }
 
-#[test]
+per_connection!(a_namespace_is_granted_something_for_all_its_sandboxes);
+
 fn a_namespace_is_granted_something_for_all_its_sandboxes() {
     let server = Server::echo();
     let port = server.port;
@@ -314,7 +322,8 @@ fn a_namespace_is_granted_something_for_all_its_sandboxes() {
     assert_eq!(daemon.post("/v1/runs", json!({ "command": look_up("other.test") }))["stdout"], "found\n");
 }
 
-#[test]
+per_connection!(a_profile_and_the_making_of_a_sandbox_grant);
+
 fn a_profile_and_the_making_of_a_sandbox_grant() {
     let config = format!("{HOSTS}\n[profiles.web]\nallow = [\"web.test\", \"*.wide.test:8080\"]\n");
     let mut daemon = TestDaemon::start_configured(&config, &[]);

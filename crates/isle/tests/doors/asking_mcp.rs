@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use crate::asking::{asking, look_up, request_of, requests};
 use crate::events::told;
-use crate::harness::TestDaemon;
 use crate::harness::http::{Events, unix_raw};
+use crate::harness::{TestDaemon, per_connection};
 use crate::mcp::Client;
 use crate::tenants::{ACCEPT, JSON};
 
@@ -35,7 +35,8 @@ fn offered(question: &Value) -> Vec<String> {
     words.iter().map(|word| word.as_str().unwrap().to_owned()).collect()
 }
 
-#[test]
+per_connection!(a_client_that_can_be_asked_is_asked_during_the_call);
+
 fn a_client_that_can_be_asked_is_asked_during_the_call() {
     let daemon = asking();
     for (version, name, other) in
@@ -72,7 +73,8 @@ fn a_client_that_can_be_asked_is_asked_during_the_call() {
     assert!(audit.contains("mcp:test"), "answered as the client's: {audit}");
 }
 
-#[test]
+per_connection!(a_client_that_cannot_be_asked_is_not_waited_for);
+
 fn a_client_that_cannot_be_asked_is_not_waited_for() {
     let daemon = asking();
     for capabilities in [json!({}), json!({ "elicitation": { "url": {} } })] {
@@ -135,7 +137,8 @@ fn asked_by_results(daemon: &TestDaemon, prefix: &str, mut request: impl FnMut(V
     assert_eq!(request_of(daemon, &name(3))["state"], "denied");
 }
 
-#[test]
+per_connection!(a_client_of_the_sessionless_revision_is_asked_by_a_result);
+
 fn a_client_of_the_sessionless_revision_is_asked_by_a_result() {
     let daemon = asking();
     let mut client = Client::start(&daemon);
@@ -148,7 +151,8 @@ fn a_client_of_the_sessionless_revision_is_asked_by_a_result() {
     });
 }
 
-#[test]
+per_connection!(a_client_over_http_is_asked_on_the_stream_of_its_call);
+
 fn a_client_over_http_is_asked_on_the_stream_of_its_call() {
     let daemon = asking();
     let post = |session: &[&str], message: &Value| {

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use crate::asking::{approve, grants, id, request_of, requests, wait};
 use crate::events::told;
-use crate::harness::TestDaemon;
 use crate::harness::http::Events;
+use crate::harness::{TestDaemon, per_connection};
 use crate::mcp::Client;
 use crate::network;
 use crate::opened::Server;
@@ -20,7 +20,8 @@ fn status(daemon: &TestDaemon, command: &str) -> String {
     daemon.exec("box", json!({ "command": command }))["stdout"].as_str().unwrap_or_default().to_owned()
 }
 
-#[test]
+per_connection!(a_denied_request_of_a_granted_host_becomes_one_that_a_person_answers);
+
 fn a_denied_request_of_a_granted_host_becomes_one_that_a_person_answers() {
     let server = Server::start();
     let daemon = server.daemon();
@@ -79,7 +80,8 @@ fn a_denied_request_of_a_granted_host_becomes_one_that_a_person_answers() {
     assert_eq!(posted, 4, "what was denied never reached the server");
 }
 
-#[test]
+per_connection!(a_denied_request_waits_for_the_person_of_an_mcp_client);
+
 fn a_denied_request_waits_for_the_person_of_an_mcp_client() {
     let server = Server::start();
     let daemon = server.daemon_with("network_ask = \"10m\"\n");
@@ -111,7 +113,8 @@ fn a_denied_request_waits_for_the_person_of_an_mcp_client() {
     assert!(!grants(&daemon, "box").iter().any(source), "they ended: {:?}", grants(&daemon, "box"));
 }
 
-#[test]
+per_connection!(a_denied_request_without_encryption_waits_for_whoever_listens);
+
 fn a_denied_request_without_encryption_waits_for_whoever_listens() {
     let server = network::Server::http();
     let port = server.port;
@@ -140,7 +143,8 @@ fn a_denied_request_without_encryption_waits_for_whoever_listens() {
     assert!(ended["stdout"].as_str().unwrap().contains("reason: grant_ended"), "{ended}");
 }
 
-#[test]
+per_connection!(a_request_that_cannot_be_said_exactly_is_never_asked_for);
+
 fn a_request_that_cannot_be_said_exactly_is_never_asked_for() {
     let server = Server::start();
     let daemon = server.daemon();

@@ -31,7 +31,7 @@ fn two_people_look_at_one_terminal_and_leave_it_running() {
         };
         let mut one = Terminal::open(40, 90);
         let (mut first, _watch_one) = one.run(&daemon, &["attach", &job]);
-        one.sees("Ctrl-P Ctrl-Q leaves");
+        one.sees("Ctrl-P Ctrl-Q detaches");
         one.type_keys(&size(40, 90));
         one.sees("is 40x90");
         let mut two = Terminal::open(24, 120);
@@ -45,7 +45,7 @@ fn two_people_look_at_one_terminal_and_leave_it_running() {
         two.sees("from one");
         two.type_keys(LEAVE);
         assert_eq!(second.wait().unwrap().code(), Some(0));
-        two.sees("it goes on");
+        two.sees("keeps running");
         one.type_keys(&size(40, 90));
         until("the size is that of who is left", || said(&daemon, &job).matches("is 40x90").count() == 2);
         one.resize(33, 77);

@@ -99,7 +99,7 @@ fn the_command_line_says_code_sentence_and_next_step() {
     ];
     for (arguments, code) in cases {
         let said = said(arguments);
-        assert!(said.contains(code) && said.contains('→'), "{arguments:?}: {said}");
+        assert!(said.contains(code) && said.contains("hint: "), "{arguments:?}: {said}");
     }
     assert!(daemon.names().is_empty());
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Barrier};
 
 use serde_json::{Value, json};
 
-use crate::harness::{TestDaemon, finish, processes_with, until};
+use crate::harness::{TestDaemon, encoded, finish, processes_with, until};
 use crate::mcp::Client;
 
 const REVISION: &str = "2025-11-25";
@@ -17,18 +17,18 @@ fn daemon(policies: &str) -> TestDaemon {
 }
 
 fn spawn(daemon: &TestDaemon, parent: &str, body: Value) -> Value {
-    daemon.post(&format!("/v1/sandboxes/{parent}/children"), body)
+    daemon.post(&format!("/v1/sandboxes/{}/children", encoded(parent)), body)
 }
 
 fn refused(daemon: &TestDaemon, parent: &str, body: Value) -> Value {
     let before = daemon.names();
-    let error = daemon.refused("POST", &format!("/v1/sandboxes/{parent}/children"), Some(&body));
+    let error = daemon.refused("POST", &format!("/v1/sandboxes/{}/children", encoded(parent)), Some(&body));
     assert_eq!(daemon.names(), before, "a refusal changes nothing");
     error
 }
 
 fn children(daemon: &TestDaemon, parent: &str) -> Value {
-    daemon.get(&format!("/v1/sandboxes/{parent}/children"))
+    daemon.get(&format!("/v1/sandboxes/{}/children", encoded(parent)))
 }
 
 fn names(family: &Value) -> Vec<String> {
@@ -59,7 +59,7 @@ fn a_child_has_at_most_what_its_parent_has_and_is_used_by_its_name() {
     let child = spawn(&daemon, "default", json!({"cpus": 64, "memory": "8G", "ttl": "1d"}));
     assert_eq!(
         (&child["name"], &child["parent"], &child["depth"], &child["image"]),
-        (&json!("default-child-0001"), &json!("default"), &json!(1), &json!("host")),
+        (&json!("default/child-0001"), &json!("default"), &json!(1), &json!("host")),
         "{child}"
     );
     assert_eq!((&child["cpus"], &child["memory"]), (&json!(2.0), &json!("512M")), "{child}");
@@ -84,14 +84,15 @@ fn a_child_has_at_most_what_its_parent_has_and_is_used_by_its_name() {
         (json!({"image": "other"}), "PERMISSION_DENIED"),
         (json!({"tier": "process"}), "PERMISSION_DENIED"),
         (json!({"name": "small"}), "ALREADY_EXISTS"),
-        (json!({"name": "default"}), "ALREADY_EXISTS"),
+        (json!({"name": "default/x"}), "INVALID_NAME"),
+        (json!({"name": "a/b"}), "INVALID_NAME"),
         (json!({"name": "../x"}), "INVALID_NAME"),
         (json!({"secrets": []}), "INVALID_ARGUMENT"),
     ] {
         assert_eq!(refused(&daemon, "default", body.clone())["code"], code, "{body}");
     }
     let family = children(&daemon, "default");
-    assert_eq!(names(&family), ["default-child-0001", "small"], "{family}");
+    assert_eq!(names(&family), ["default/child-0001", "default/small"], "{family}");
     assert_eq!(family["total"], json!({"used": 2, "limit": 10}));
     assert_eq!(family["memory"], json!({"used": "576M", "limit": "1536M"}), "{family}");
     let listed = daemon.get("/v1/sandboxes");
@@ -103,22 +104,22 @@ fn the_same_through_mcp_and_the_command_line() {
     let daemon = daemon("'*' = {}");
     let (mut client, _) = Client::initialized_with(&daemon, REVISION, &["--toolsets", "core,children"]);
     let child = client.call("spawn", json!({"name": "helper"}))["structuredContent"].clone();
-    assert_eq!(child["name"], "helper", "{child}");
-    let ran = client.call("exec", json!({"sandbox": "helper", "command": "echo hi"}));
+    assert_eq!(child["name"], "default/helper", "{child}");
+    let ran = client.call("exec", json!({"sandbox": "default/helper", "command": "echo hi"}));
     assert_eq!(ran["structuredContent"]["stdout"], "hi\n", "{ran}");
-    assert_eq!(names(&client.call("children", json!({}))["structuredContent"]), ["helper"]);
-    let gone = client.call("destroy_child", json!({"child": "helper"}))["structuredContent"].clone();
-    assert_eq!((&gone["child"], &gone["parent"]), (&json!("helper"), &json!("default")));
+    assert_eq!(names(&client.call("children", json!({}))["structuredContent"]), ["default/helper"]);
+    let gone = client.call("destroy_child", json!({"child": "default/helper"}))["structuredContent"].clone();
+    assert_eq!((&gone["child"], &gone["parent"]), (&json!("default/helper"), &json!("default")));
     drop(client);
-    assert_eq!(daemon.succeeds(&["spawn", "--name", "again", "--memory", "64M"]), "again\n");
+    assert_eq!(daemon.succeeds(&["spawn", "--name", "again", "--memory", "64M"]), "default/again\n");
     let table = daemon.succeeds(&["children"]);
-    assert!(table.contains("again") && table.contains("ever spawned: 2 of 10"), "{table}");
-    assert_eq!(daemon.succeeds(&["children", "--destroy", "again"]), "again\n");
-    assert!(daemon.succeeds(&["children", "--reset-count"]).contains("had spawned 2"));
+    assert!(table.contains("again") && table.contains("total spawned: 2 of 10"), "{table}");
+    assert_eq!(daemon.succeeds(&["children", "--destroy", "default/again"]), "default/again\n");
+    assert!(daemon.succeeds(&["children", "--reset-count"]).contains("(was 2)"));
     assert_eq!(daemon.names(), ["default"]);
     let error = daemon.refused("DELETE", "/v1/children/default", None);
     assert_eq!(error["code"], "PERMISSION_DENIED", "not a child: {error}");
-    assert_eq!(daemon.refused("DELETE", "/v1/children/again", None)["code"], "SANDBOX_NOT_FOUND");
+    assert_eq!(daemon.refused("DELETE", "/v1/children/default%2Fagain", None)["code"], "SANDBOX_NOT_FOUND");
 }
 
 #[test]
@@ -141,7 +142,7 @@ fn each_limit_of_a_policy_is_kept_and_named() {
     let first = spawned(&daemon, "few", json!({}));
     assert_eq!(limit(&daemon, "few", json!({})), "max_concurrent");
     daemon.succeeds(&["children", "--destroy", &first]);
-    assert_eq!(spawned(&daemon, "few", json!({})), "few-child-0002");
+    assert_eq!(spawned(&daemon, "few", json!({})), "few/child-0002");
 
     let only = spawned(&daemon, "once", json!({}));
     assert_eq!(limit(&daemon, "once", json!({})), "max_total");
@@ -193,30 +194,30 @@ fn grandchildren_share_what_is_left_of_the_whole_tree_and_spawn_nothing() {
     let daemon =
         daemon("default = { child_can_spawn = true, total_child_memory = '512M', child_ttl = '10m' }");
     spawn(&daemon, "default", json!({"name": "child", "memory": "256M", "ttl": "120s"}));
-    let grandchild = spawn(&daemon, "child", json!({"name": "grandchild", "memory": "1G"}));
+    let grandchild = spawn(&daemon, "default/child", json!({"name": "grandchild", "memory": "1G"}));
     assert_eq!((&grandchild["depth"], &grandchild["memory"]), (&json!(2), &json!("256M")), "{grandchild}");
     assert!(grandchild["ttl_seconds"].as_u64().unwrap() <= 120, "not longer than its parent: {grandchild}");
-    assert_eq!(refused(&daemon, "grandchild", json!({}))["code"], "PERMISSION_DENIED");
+    assert_eq!(refused(&daemon, "default/child/grandchild", json!({}))["code"], "PERMISSION_DENIED");
     let error = refused(&daemon, "default", json!({"memory": "64M"}));
     assert_eq!(
         (&error["code"], &error["details"]["limit"]),
         (&json!("LIMIT_REACHED"), &json!("total_child_memory"))
     );
     let family = children(&daemon, "default");
-    assert_eq!(names(&family), ["child", "grandchild"], "{family}");
+    assert_eq!(names(&family), ["default/child", "default/child/grandchild"], "{family}");
     assert_eq!(family["memory"], json!({"used": "512M", "limit": "512M"}));
-    let of_child = children(&daemon, "child");
+    let of_child = children(&daemon, "default/child");
     assert_eq!(
         of_child["concurrent"],
         json!({"used": 1, "limit": 1}),
         "half of what its parent has: {of_child}"
     );
     assert_eq!(of_child["total"], json!({"used": 1, "limit": 5}), "{of_child}");
-    daemon.succeeds(&["children", "--destroy", "grandchild"]);
-    assert_eq!(names(&children(&daemon, "default")), ["child"]);
-    spawn(&daemon, "child", json!({"name": "grandchild"}));
-    let gone = daemon.http("DELETE", "/v1/children/child", None).json();
-    assert_eq!(gone["descendants"], json!(["grandchild"]), "{gone}");
+    daemon.succeeds(&["children", "--destroy", "default/child/grandchild"]);
+    assert_eq!(names(&children(&daemon, "default")), ["default/child"]);
+    spawn(&daemon, "default/child", json!({"name": "grandchild"}));
+    let gone = daemon.http("DELETE", "/v1/children/default%2Fchild", None).json();
+    assert_eq!(gone["descendants"], json!(["default/child/grandchild"]), "{gone}");
     assert_eq!(daemon.names(), ["default"]);
 }
 
@@ -226,12 +227,11 @@ fn children_end_with_their_parent_however_it_ends() {
     let raise = |daemon: &TestDaemon, parent: &str| {
         daemon.shell(parent, "true");
         spawn(daemon, parent, json!({"name": "child", "memory": "64M"}));
-        spawn(daemon, "child", json!({"name": "grandchild", "memory": "64M"}));
-        assert_eq!(names(&children(daemon, parent)), ["child", "grandchild"]);
+        spawn(daemon, &format!("{parent}/child"), json!({"name": "grandchild", "memory": "64M"}));
+        assert_eq!(names(&children(daemon, parent)), ["box/child", "box/child/grandchild"]);
     };
     let agent = |daemon: &TestDaemon, sandbox: &str| {
-        let status = daemon.get(&format!("/v1/status?sandbox={sandbox}"));
-        let id = status["sandboxes"][0]["id"].as_str().unwrap().to_owned();
+        let id = daemon.sandbox_id(sandbox);
         processes_with(&format!("isle-agent {id}"))[0]
     };
     let kill = |pid: i32| {
@@ -261,9 +261,13 @@ fn children_end_with_their_parent_however_it_ends() {
     raise(&daemon, "box");
     daemon.kill();
     daemon.launch();
-    assert_eq!(daemon.names(), ["box", "child", "default", "grandchild"], "a daemon alone changes nothing");
-    assert_eq!(daemon.shell("grandchild", "echo lives"), "lives\n");
-    assert_eq!(names(&children(&daemon, "box")), ["child", "grandchild"]);
+    assert_eq!(
+        daemon.names(),
+        ["box", "box/child", "box/child/grandchild", "default"],
+        "a daemon alone changes nothing"
+    );
+    assert_eq!(daemon.shell("box/child/grandchild", "echo lives"), "lives\n");
+    assert_eq!(names(&children(&daemon, "box")), ["box/child", "box/child/grandchild"]);
     daemon.succeeds(&["rm", "box", "--wipe"]);
 }
 
@@ -277,7 +281,7 @@ fn now() -> String {
 fn a_child_ends_when_its_time_is_over_also_while_no_daemon_is_there() {
     let mut daemon = daemon("default = {}");
     let going = spawn(&daemon, "default", json!({"name": "short", "ttl": "300ms"}));
-    assert_eq!(going["name"], "short");
+    assert_eq!(going["name"], "default/short");
     until("its end", || daemon.names() == ["default"]);
     let child = spawn(&daemon, "default", json!({"name": "short", "ttl": "1s"}));
     let expires_at = child["expires_at"].as_str().unwrap().to_owned();
@@ -290,40 +294,45 @@ fn a_child_ends_when_its_time_is_over_also_while_no_daemon_is_there() {
 #[test]
 fn nothing_of_a_child_stays_and_nothing_of_a_namesake_is_shown_to_it() {
     let daemon = daemon("default = {}");
-    daemon.shell("name", "echo private > file");
-    daemon.succeeds(&["rm", "name"]);
+    let name = "default/name";
     spawn(&daemon, "default", json!({"name": "name"}));
-    assert_eq!(daemon.shell("name", "ls -A; echo mine > other"), "", "the workspace of another one");
-    let answer = daemon.http("DELETE", "/v1/sandboxes/name", None).json();
+    assert_eq!(daemon.shell(name, "ls -A; echo mine > other"), "", "the workspace of another one");
+    daemon.post("/v1/sandboxes/default%2Fname/env", json!({"action": "set", "variables": {"A": "1"}}));
+    let answer = daemon.http("DELETE", "/v1/sandboxes/default%2Fname", None).json();
     assert_eq!(answer["workspace"], "wiped", "{answer}");
     spawn(&daemon, "default", json!({"name": "name"}));
-    assert_eq!(daemon.shell("name", "ls -A"), "");
-    daemon.succeeds(&["children", "--destroy", "name"]);
-    assert_eq!(daemon.shell("name", "cat file"), "private\n", "whose it is, keeps it");
-    daemon.post("/v1/sandboxes/taken/env", json!({"action": "set", "variables": {"A": "1"}}));
-    let error = refused(&daemon, "default", json!({"name": "taken"}));
-    assert_eq!(error["code"], "ALREADY_EXISTS", "variables of that name are not for children: {error}");
+    assert_eq!(daemon.shell(name, "ls -A; echo $A"), "\n");
+    // What is left of a child is nothing, and nothing of its parent is in the place of that.
+    daemon.shell("default", "mkdir -p data; echo kept > data/file");
+    daemon.succeeds(&["children", "--destroy", name]);
+    for gone in ["default%2Fname", "default%2Fdata", "default%2Fimage"] {
+        let answer = daemon.http("DELETE", &format!("/v1/sandboxes/{gone}"), Some(&json!({"wipe": true})));
+        assert_eq!(answer.code(), "SANDBOX_NOT_FOUND", "{}", answer.text());
+    }
+    assert_eq!(daemon.shell("default", "cat data/file"), "kept\n");
 }
 
 #[test]
 fn children_may_not_be_made_anew_and_get_no_network_or_port_of_their_own() {
     let daemon = daemon("default = {}");
     spawn(&daemon, "default", json!({"name": "child"}));
-    daemon.shell("child", "echo here > file");
-    let error = daemon.refused("POST", "/v1/sandboxes/child/reset", Some(&json!({})));
+    daemon.shell("default/child", "echo here > file");
+    let error = daemon.refused("POST", "/v1/sandboxes/default%2Fchild/reset", Some(&json!({})));
     assert_eq!(error["code"], "PERMISSION_DENIED", "{error}");
-    let error = daemon.refused("POST", "/v1/sandboxes", Some(&json!({"sandbox": "child", "memory": "300M"})));
-    assert_eq!(error["code"], "ALREADY_EXISTS", "nor with other settings: {error}");
+    let error =
+        daemon.refused("POST", "/v1/sandboxes", Some(&json!({"sandbox": "default/child", "memory": "300M"})));
+    assert_eq!(error["code"], "INVALID_NAME", "nor with other settings: {error}");
     for (path, body) in [("grants", json!({"hosts": ["example.com:443"]})), ("ports", json!({"port": 8000}))]
     {
-        let error = daemon.refused("POST", &format!("/v1/sandboxes/child/{path}"), Some(&body));
+        let error = daemon.refused("POST", &format!("/v1/sandboxes/default%2Fchild/{path}"), Some(&body));
         assert_eq!(error["code"], "PERMISSION_DENIED", "nor more network than its parent: {path} {error}");
     }
-    let output = finish(&mut daemon.isle(&["exec", "child", "--allow", "example.com:443", "--", "true"]));
+    let output =
+        finish(&mut daemon.isle(&["exec", "default/child", "--allow", "example.com:443", "--", "true"]));
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("PERMISSION_DENIED"), "{output:?}");
-    assert_eq!(daemon.get("/v1/sandboxes/child/grants")["grants"], json!([]));
-    assert_eq!(daemon.shell("child", "cat file"), "here\n");
+    assert_eq!(daemon.get("/v1/sandboxes/default%2Fchild/grants")["grants"], json!([]));
+    assert_eq!(daemon.shell("default/child", "cat file"), "here\n");
 }
 
 #[test]
@@ -341,9 +350,9 @@ fn a_sandbox_with_children_is_not_idle() {
     daemon.kill();
     daemon.launch();
     assert!(idle(&daemon).is_null(), "for the next daemon too");
-    let error = daemon.refused("POST", "/v1/sandboxes/child/extend", Some(&json!({"by": "1h"})));
+    let error = daemon.refused("POST", "/v1/sandboxes/box%2Fchild/extend", Some(&json!({"by": "1h"})));
     assert_eq!(error["code"], "PERMISSION_DENIED", "a child has the time it was given: {error}");
-    daemon.succeeds(&["children", "box", "--destroy", "child"]);
+    daemon.succeeds(&["children", "box", "--destroy", "box/child"]);
     assert!(idle(&daemon).is_string());
 }
 
@@ -353,14 +362,18 @@ fn ports_of_children_are_shown_on_the_host_only_where_policy_says_so() {
     daemon.shell("open", "true");
     spawn(&daemon, "default", json!({"name": "shut", "memory": "64M"}));
     spawn(&daemon, "open", json!({"name": "shown", "memory": "128M"}));
-    spawn(&daemon, "shown", json!({"name": "grandchild", "memory": "64M"}));
+    spawn(&daemon, "open/shown", json!({"name": "grandchild", "memory": "64M"}));
     let wish = json!({"port": 8000, "host_port": 0});
-    let error = daemon.refused("POST", "/v1/sandboxes/shut/ports", Some(&wish));
+    let error = daemon.refused("POST", "/v1/sandboxes/default%2Fshut/ports", Some(&wish));
     assert_eq!(error["code"], "PERMISSION_DENIED", "{error}");
-    for child in ["shown", "grandchild"] {
+    for child in ["open%2Fshown", "open%2Fshown%2Fgrandchild"] {
         let shown = daemon.post(&format!("/v1/sandboxes/{child}/ports"), wish.clone());
         assert!(shown["host_port"].as_u64().unwrap() > 0, "{shown}");
     }
-    daemon.http("DELETE", "/v1/children/shown", None);
-    assert_eq!(daemon.names(), ["default", "open", "shut"], "they end with their child, ports and all");
+    daemon.http("DELETE", "/v1/children/open%2Fshown", None);
+    assert_eq!(
+        daemon.names(),
+        ["default", "default/shut", "open"],
+        "they end with their child, ports and all"
+    );
 }

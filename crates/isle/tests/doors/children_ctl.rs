@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{TestDaemon, has_process_tier, until};
+use crate::harness::{TestDaemon, needs_tier, per_connection, require, until};
 
 fn daemon(policies: &str) -> TestDaemon {
     let daemon = TestDaemon::start_with(&[("ISLE_SPAWN_POLICIES", policies), ("ISLE_DISK", "16M")]);
@@ -32,11 +32,12 @@ fn code(answer: &Value) -> &str {
     answer["error"]["code"].as_str().unwrap()
 }
 
-#[test]
+per_connection!(a_sandbox_splits_its_work_from_inside);
+
 fn a_sandbox_splits_its_work_from_inside() {
     let daemon = daemon("default = {}");
     assert_eq!(ctl(&daemon, "default", "ping")["stdout"], "ok: default\n");
-    assert_eq!(ctl(&daemon, "default", "spawn --name kid --memory 64M --cpus 1")["stdout"], "kid\n");
+    assert_eq!(ctl(&daemon, "default", "spawn --name kid --memory 64M --cpus 1")["stdout"], "default/kid\n");
     let run = ctl(&daemon, "default", "exec kid -- sh -c 'echo out; echo err >&2; exit 7'");
     assert_eq!(
         (&run["stdout"], &run["stderr"], &run["exit_code"]),
@@ -47,7 +48,7 @@ fn a_sandbox_splits_its_work_from_inside() {
     assert_eq!((&run["stdout"], &run["exit_code"]), (&json!("/tmp\n"), &json!(0)), "{run}");
     assert_eq!(ctl(&daemon, "default", "exec kid -- sh -c 'kill -9 $$'")["exit_code"], 137);
     let run = ctl(&daemon, "default", "exec kid --timeout 1s -- sleep 600");
-    assert!(run["exit_code"] != 0 && run["stderr"].as_str().unwrap().contains("its time was up"), "{run}");
+    assert!(run["exit_code"] != 0 && run["stderr"].as_str().unwrap().contains("timed out"), "{run}");
     let table = ctl(&daemon, "default", "list");
     assert!(table["stdout"].as_str().unwrap().contains("kid") && table["exit_code"] == 0, "{table}");
     let listed = answer(&daemon, "default", "list");
@@ -55,12 +56,13 @@ fn a_sandbox_splits_its_work_from_inside() {
     assert_eq!(listed["result"]["concurrent"], json!({"used": 1, "limit": 3}), "{listed}");
     let run = ctl(&daemon, "default", "run --memory 64M -- sh -c 'echo once; exit 3'");
     assert_eq!((&run["stdout"], &run["exit_code"]), (&json!("once\n"), &json!(3)), "{run}");
-    assert_eq!(daemon.names(), ["default", "kid"], "it is gone afterwards");
-    assert_eq!(ctl(&daemon, "default", "destroy kid")["stdout"], "kid\n");
+    assert_eq!(daemon.names(), ["default", "default/kid"], "it is gone afterwards");
+    assert_eq!(ctl(&daemon, "default", "destroy kid")["stdout"], "default/kid\n");
     assert_eq!(daemon.names(), ["default"]);
     let audit = daemon.get("/v1/audit?limit=50");
     let rows = audit["rows"].as_array().unwrap();
-    let spawned = rows.iter().find(|row| row["action"] == "spawn_child" && row["sandbox"] == "kid").unwrap();
+    let spawned =
+        rows.iter().find(|row| row["action"] == "spawn_child" && row["sandbox"] == "default/kid").unwrap();
     assert_eq!(
         (&spawned["door"], &spawned["actor"]),
         (&json!("guest"), &json!("sandbox:default")),
@@ -68,17 +70,16 @@ fn a_sandbox_splits_its_work_from_inside() {
     );
 }
 
-#[test]
+per_connection!(a_sandbox_without_a_root_of_its_own_splits_its_work_the_same_way);
+
 fn a_sandbox_without_a_root_of_its_own_splits_its_work_the_same_way() {
-    if !has_process_tier() {
-        return;
-    }
+    require!(needs_tier("process"));
     let mut daemon = daemon("plain = {}\ndefault = {}");
     let plain = json!({"sandbox": "plain", "tier": "process", "allow_downgrade": true, "disk": "64M"});
     daemon.post("/v1/sandboxes", plain);
     ready(&daemon, "plain");
     let run = ctl(&daemon, "plain", "spawn --name kid --memory 64M --cpus 1");
-    assert_eq!(run["stdout"], "kid\n", "{run}");
+    assert_eq!(run["stdout"], "plain/kid\n", "{run}");
     assert_eq!(run.get("violations"), None, "asking is no offence: {run}");
     let run = ctl(&daemon, "plain", "exec kid -- sh -c 'echo out; exit 7'");
     assert_eq!((&run["stdout"], &run["exit_code"]), (&json!("out\n"), &json!(7)), "{run}");
@@ -110,13 +111,14 @@ fn a_sandbox_without_a_root_of_its_own_splits_its_work_the_same_way() {
     daemon.succeeds(&["rm", "plain", "bare", "default"]);
 }
 
-#[test]
+per_connection!(a_sandbox_reaches_its_own_children_and_nothing_else);
+
 fn a_sandbox_reaches_its_own_children_and_nothing_else() {
     let daemon = daemon("'*' = { child_can_spawn = true }");
     ready(&daemon, "other");
     assert_eq!(ctl(&daemon, "other", "spawn --name theirs --memory 64M")["exit_code"], 0);
     ctl(&daemon, "default", "spawn --name mine --memory 64M");
-    for name in ["theirs", "other", "default", "nobody"] {
+    for name in ["theirs", "other/theirs", "other", "default", "nobody"] {
         for command in ["exec NAME -- true", "destroy NAME"] {
             let refused = answer(&daemon, "default", &command.replace("NAME", name));
             assert_eq!(code(&refused), "NOT_FOUND", "{command} {name}");
@@ -125,23 +127,27 @@ fn a_sandbox_reaches_its_own_children_and_nothing_else() {
     let listed = answer(&daemon, "default", "list");
     assert_eq!(listed["result"]["children"].as_array().unwrap().len(), 1, "{listed}");
     assert_eq!(
-        code(&answer(&daemon, "default", "spawn --name theirs")),
+        code(&answer(&daemon, "default", "spawn --name mine")),
         "INVALID_REQUEST",
         "the name is taken"
     );
-    assert_eq!(daemon.names(), ["default", "mine", "other", "theirs"]);
-    ready(&daemon, "mine");
-    assert_eq!(ctl(&daemon, "mine", "spawn --name grandchild --memory 64M")["stdout"], "grandchild\n");
+    assert_eq!(daemon.names(), ["default", "default/mine", "other", "other/theirs"]);
+    ready(&daemon, "default/mine");
+    assert_eq!(
+        ctl(&daemon, "default/mine", "spawn --name grandchild --memory 64M")["stdout"],
+        "default/mine/grandchild\n"
+    );
     assert_eq!(
         code(&answer(&daemon, "default", "exec grandchild -- true")),
         "NOT_FOUND",
         "its child's child"
     );
-    let without = daemon.shell("grandchild", "ls -d /run/isle 2>&1 || true; echo $PATH");
+    let without = daemon.shell("default/mine/grandchild", "ls -d /run/isle 2>&1 || true; echo $PATH");
     assert!(!without.contains("\n/run/isle\n") && !without.contains(":/run/isle"), "{without}");
 }
 
-#[test]
+per_connection!(refusals_come_with_the_codes_of_the_socket);
+
 fn refusals_come_with_the_codes_of_the_socket() {
     let daemon = daemon("default = { max_concurrent = 1 }");
     assert_eq!(code(&answer(&daemon, "default", "spawn --image other")), "PERMISSION_DENIED");
@@ -158,10 +164,11 @@ fn refusals_come_with_the_codes_of_the_socket() {
         assert!(run["exit_code"] == 2 && run["stderr"].as_str().unwrap().contains("Usage"), "{wrong}: {run}");
     }
     assert!(ctl(&daemon, "default", "--help")["stdout"].as_str().unwrap().contains("Usage"));
-    assert_eq!(daemon.names(), ["default", "kid"]);
+    assert_eq!(daemon.names(), ["default", "default/kid"]);
 }
 
-#[test]
+per_connection!(whatever_is_written_to_the_socket_is_answered_or_ends_the_connection);
+
 fn whatever_is_written_to_the_socket_is_answered_or_ends_the_connection() {
     let daemon = daemon("default = {}");
     const SCRIPT: &str = r#"
@@ -201,7 +208,8 @@ for _ in range(600):
     assert_eq!(daemon.shell("default", "python3 c.py"), "LIMIT_REACHED\nfree again\n");
 }
 
-#[test]
+per_connection!(the_socket_is_for_the_sandbox_user_and_the_client_cannot_be_changed);
+
 fn the_socket_is_for_the_sandbox_user_and_the_client_cannot_be_changed() {
     let daemon = daemon("default = {}");
     let facts =
@@ -220,7 +228,8 @@ fn the_socket_is_for_the_sandbox_user_and_the_client_cannot_be_changed() {
     assert!(refused["stderr"].as_str().unwrap().contains("isle-ctl"), "{refused}");
 }
 
-#[test]
+per_connection!(without_leave_there_is_no_socket_and_no_client);
+
 fn without_leave_there_is_no_socket_and_no_client() {
     let daemon = TestDaemon::start_with(&[("ISLE_SPAWN_POLICIES", "quiet = { inject_ctl = false }")]);
     for sandbox in ["default", "quiet"] {
@@ -230,24 +239,26 @@ fn without_leave_there_is_no_socket_and_no_client() {
     daemon.post("/v1/sandboxes/quiet/children", json!({"memory": "64M"}));
 }
 
-#[test]
+per_connection!(a_sandbox_keeps_its_socket_when_the_daemon_dies_and_whoever_waited_is_told);
+
 fn a_sandbox_keeps_its_socket_when_the_daemon_dies_and_whoever_waited_is_told() {
     let mut daemon = daemon("default = {}");
     ctl(&daemon, "default", "spawn --name kid --memory 64M");
     let waiting = "touch waiting; isle-ctl exec kid -- sh -c 'touch going; sleep 78512'; echo code $?";
     let job = daemon.post("/v1/sandboxes/default/jobs", json!({"command": waiting, "name": "waits"}));
     let run = job["run_id"].as_str().unwrap().to_owned();
-    until("it waits", || daemon.exec("kid", json!({"command": "test -e going"}))["exit_code"] == 0);
+    until("it waits", || daemon.exec("default/kid", json!({"command": "test -e going"}))["exit_code"] == 0);
     daemon.kill();
     daemon.launch();
     let ended = daemon.post(&format!("/v1/runs/{run}/wait"), json!({"timeout": "60s"}));
     assert_eq!(ended["stdout"], "code 1\n", "{ended}");
-    assert!(ended["stderr"].as_str().unwrap().contains("went away"), "{ended}");
+    assert!(ended["stderr"].as_str().unwrap().contains("the daemon disconnected"), "{ended}");
     ready(&daemon, "default");
     assert_eq!(ctl(&daemon, "default", "exec kid -- echo still")["stdout"], "still\n");
 }
 
-#[test]
+per_connection!(what_nobody_waits_for_any_more_is_ended);
+
 fn what_nobody_waits_for_any_more_is_ended() {
     let daemon = daemon("default = {}");
     ctl(&daemon, "default", "spawn --name kid --memory 64M");

@@ -4,27 +4,17 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::harness::TestDaemon;
+use crate::contexts::needs;
+use crate::harness::{TestDaemon, needs_root, require};
 
 fn code(daemon: &TestDaemon, arguments: Value) -> Value {
     daemon.post("/v1/sandboxes/box/code", arguments)
 }
 
-/// Whether the sandbox has one of these programs; says so when it has not.
-fn has(daemon: &TestDaemon, programs: &str) -> bool {
-    let found = daemon.exec("box", json!({"command": format!("command -v {programs}")}));
-    if found["state"] != "completed" {
-        println!("skipped: this host has no {programs} where a sandbox could see it");
-    }
-    found["state"] == "completed"
-}
-
 #[test]
 fn python_runs_by_name_by_sign_and_by_file() {
     let daemon = TestDaemon::start();
-    if !has(&daemon, "python3") {
-        return;
-    }
+    require!(needs(&daemon, "python3"));
     let run = code(
         &daemon,
         json!({"code": "import sys\nprint(6*7, sys.argv[1:])", "language": "python", "args": ["a b", ""]}),
@@ -42,9 +32,7 @@ fn python_runs_by_name_by_sign_and_by_file() {
 #[test]
 fn node_runs_by_name_by_sign_and_by_file() {
     let daemon = TestDaemon::start();
-    if !has(&daemon, "node") {
-        return;
-    }
+    require!(needs(&daemon, "node"));
     let run = code(
         &daemon,
         json!({"code": "console.log([1,2].map(x => x * 2).join(), process.argv.slice(-1)[0])", "args": ["z"]}),
@@ -77,9 +65,8 @@ fn code_longer_than_an_argument_may_be_still_runs() {
 #[test]
 fn a_missing_interpreter_is_named_and_is_no_exit_code_127() {
     let hidden = interpreters();
-    if !hidden.is_empty() && !rustix::process::geteuid().is_root() {
-        println!("skipped: this host has interpreters, and only root can hide them");
-        return;
+    if !hidden.is_empty() {
+        require!(needs_root("hide the interpreters of this host"));
     }
     let daemon = TestDaemon::start_hiding(hidden, &[]);
     let path = "/v1/sandboxes/box/code";

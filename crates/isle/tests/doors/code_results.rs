@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::contexts::{both_tiers, code, has};
+use super::contexts::{both_tiers, code, needs};
 use super::mcp::Client;
-use crate::harness::TestDaemon;
+use crate::harness::{TestDaemon, require};
 
 /// The smallest PNG there is, as Python writes it.
 const PNG: &str = "import base64\npixel = base64.b64decode('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==')\n";
@@ -13,9 +13,7 @@ const PNG: &str = "import base64\npixel = base64.b64decode('iVBORw0KGgoAAAANSUhE
 fn a_value_comes_back_in_every_form_it_has() {
     let daemon = TestDaemon::start();
     for sandbox in both_tiers(&daemon) {
-        if !has(&daemon, "python3") {
-            return;
-        }
+        require!(needs(&daemon, "python3"));
         for context in [Value::Null, json!("c")] {
             let run = |text: &str| {
                 code(&daemon, sandbox, json!({"code": text, "context": context, "language": "python"}))
@@ -57,9 +55,7 @@ fn a_value_comes_back_in_every_form_it_has() {
 fn an_exception_comes_back_with_name_message_and_frames() {
     let daemon = TestDaemon::start();
     for sandbox in both_tiers(&daemon) {
-        if !has(&daemon, "python3") {
-            return;
-        }
+        require!(needs(&daemon, "python3"));
         for context in [Value::Null, json!("c")] {
             let text = "def inner(n):\n    return 1 / n\ninner(0)";
             let run = code(&daemon, sandbox, json!({"code": text, "context": context, "language": "python"}));
@@ -81,9 +77,7 @@ fn an_exception_comes_back_with_name_message_and_frames() {
 fn what_only_claims_to_be_a_picture_is_not_passed_on() {
     let daemon = TestDaemon::start();
     daemon.shell("box", "true");
-    if !has(&daemon, "python3") {
-        return;
-    }
+    require!(needs(&daemon, "python3"));
     let text = "display({'image/png': 'bm90IGEgcGljdHVyZQ==', 'text/plain': 't'}, raw=True)";
     let run = code(&daemon, "box", json!({"code": text, "language": "python"}));
     assert_eq!(run["results"][0]["text"], "t", "{run}");
@@ -93,14 +87,10 @@ fn what_only_claims_to_be_a_picture_is_not_passed_on() {
 #[test]
 fn a_picture_over_mcp_is_an_image_block() {
     let daemon = TestDaemon::start();
-    daemon.shell("default", "true");
+    require!(daemon.needs_program("default", "python3"));
     let (mut client, _) = Client::initialized(&daemon, "2025-11-25");
     let text = format!("{PNG}display({{'image/png': pixel}}, raw=True)\n'after'");
     let result = client.call("run_code", json!({"code": text, "language": "python", "context": "c"}));
-    if result["structuredContent"].is_null() {
-        println!("skipped: {result}");
-        return;
-    }
     let blocks = result["content"].as_array().unwrap();
     assert_eq!(
         (&blocks[1]["type"], &blocks[1]["mimeType"]),
@@ -117,10 +107,7 @@ fn a_picture_over_mcp_is_an_image_block() {
 fn a_csv_is_plotted_and_the_figure_comes_back_without_show() {
     let daemon = TestDaemon::start();
     daemon.shell("default", "printf 'day,value\\n1,3\\n2,5\\n3,4\\n' > data.csv");
-    if daemon.exec("default", json!({"command": "python3 -c 'import matplotlib'"}))["state"] != "completed" {
-        println!("skipped: this host has no matplotlib where a sandbox could see it");
-        return;
-    }
+    require!(daemon.needs("default", "python3 -c 'import matplotlib'", "Python with matplotlib"));
     let (mut client, _) = Client::initialized(&daemon, "2025-11-25");
     let load = "import csv\nrows = [(int(r['day']), int(r['value'])) for r in csv.DictReader(open('data.csv'))]\nlen(rows)";
     let loaded = client.call("run_code", json!({"code": load, "context": "nb", "language": "python"}));

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::contexts::{both_tiers, code, has};
-use crate::harness::{TestDaemon, processes_with, until};
+use super::contexts::{both_tiers, code, needs};
+use crate::harness::{TestDaemon, processes_with, require, until};
 
 fn python(daemon: &TestDaemon, sandbox: &str, text: &str) -> Value {
     code(daemon, sandbox, json!({"code": text, "language": "python"}))
@@ -13,9 +13,7 @@ fn python(daemon: &TestDaemon, sandbox: &str, text: &str) -> Value {
 fn nothing_of_one_stateless_call_reaches_the_next() {
     let daemon = TestDaemon::start();
     for sandbox in both_tiers(&daemon) {
-        if !has(&daemon, "python3") {
-            return;
-        }
+        require!(needs(&daemon, "python3"));
         // The first starts the fork server, so that the second and third are its children.
         python(&daemon, sandbox, "print(1)");
         let spoil = "import builtins, json, os, random, signal, sys, threading\n\
@@ -44,8 +42,8 @@ fn nothing_of_one_stateless_call_reaches_the_next() {
         let (first, second) = (lines(&first), lines(&second));
         assert_eq!(first[0], format!("[{}]", ["False"; 10].join(", ")), "in {sandbox}");
         if sandbox == "box" {
-            // The third is the interpreter's own and closed to whatever it starts.
-            assert_eq!(first[1], "[0, 1, 2, 3] False", "open descriptors");
+            // Two are the interpreter's own and closed to whatever it starts.
+            assert_eq!(first[1], "[0, 1, 2, 3, 4] False", "open descriptors");
         }
         assert_eq!(first[2], "True __main__ ['-c']");
         assert_ne!(first[3], second[3], "random numbers differ from call to call");
@@ -56,9 +54,7 @@ fn nothing_of_one_stateless_call_reaches_the_next() {
 fn a_stateless_call_ends_as_python_ends() {
     let daemon = TestDaemon::start();
     for sandbox in both_tiers(&daemon) {
-        if !has(&daemon, "python3") {
-            return;
-        }
+        require!(needs(&daemon, "python3"));
         python(&daemon, sandbox, "print(1)");
         let text = "import atexit, threading, time\natexit.register(lambda: print('at exit'))\n\
             class Last:\n    def __del__(self): print('finalised')\nlast = Last()\n\
@@ -90,9 +86,7 @@ fn a_stateless_call_ends_as_python_ends() {
 fn nothing_a_stateless_call_started_outlives_it() {
     let daemon = TestDaemon::start();
     for (number, sandbox) in (0..).zip(both_tiers(&daemon)) {
-        if !has(&daemon, "python3") {
-            return;
-        }
+        require!(needs(&daemon, "python3"));
         python(&daemon, sandbox, "print(1)");
         let marker = format!("{}{:07}", 82_000 + number, std::process::id());
         // Forked twice, in a session of its own: an orphan nobody could find by group or parent.
@@ -115,9 +109,7 @@ fn nothing_a_stateless_call_started_outlives_it() {
 fn a_killed_fork_server_is_told_and_replaced() {
     let daemon = TestDaemon::start();
     for sandbox in both_tiers(&daemon) {
-        if !has(&daemon, "python3") {
-            return;
-        }
+        require!(needs(&daemon, "python3"));
         python(&daemon, sandbox, "print(1)");
         let run = python(
             &daemon,
@@ -133,9 +125,7 @@ fn a_killed_fork_server_is_told_and_replaced() {
 fn stateless_node_calls_share_nothing_and_end_as_node_ends() {
     let daemon = TestDaemon::start();
     for sandbox in both_tiers(&daemon) {
-        if !has(&daemon, "node") {
-            return;
-        }
+        require!(needs(&daemon, "node"));
         let node = |text: &str| code(&daemon, sandbox, json!({"code": text, "language": "node"}));
         node("console.log(1)");
         for _ in 0..2 {
@@ -161,9 +151,7 @@ fn stateless_node_calls_share_nothing_and_end_as_node_ends() {
 fn the_end_of_a_stateless_node_call_is_told_when_everything_of_it_is_over() {
     let daemon = TestDaemon::start();
     for (number, sandbox) in (0..).zip(both_tiers(&daemon)) {
-        if !has(&daemon, "node") {
-            return;
-        }
+        require!(needs(&daemon, "node"));
         let node = |text: &str| code(&daemon, sandbox, json!({"code": text, "language": "node"}));
         node("1");
         for (text, code, stdout) in [
@@ -204,7 +192,7 @@ fn the_end_of_a_stateless_node_call_is_told_when_everything_of_it_is_over() {
         assert!(processes_with(&marker).is_empty(), "gone before the answer");
         // A script that says by itself that it is over does not go on.
         let liar = node(&format!(
-            "process.title = 'liar-{marker}'; require('fs').writeSync(3, Buffer.from([68, 0, 0, 0, 1, 48])); for (;;);"
+            "process.title = 'liar-{marker}'; require('fs').writeSync(4, Buffer.from([68, 0, 0, 0, 1, 48])); for (;;);"
         ));
         assert_eq!(liar["exit_code"], 0, "{liar}");
         until("it is gone", || processes_with(&format!("liar-{marker}")).is_empty());

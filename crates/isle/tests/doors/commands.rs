@@ -147,7 +147,7 @@ fn the_command_line_runs_a_batch_and_tells_of_each() {
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(7), "{stderr}");
     assert_eq!(stdout, "one\ntwo\n");
-    for words in ["+ echo one", "failed with 3, allowed", "failed with 7", "not run", "command 3 of 4"] {
+    for words in ["+ echo one", "exited with 3, allowed", "exited with 7", "not run", "command 3 of 4"] {
         assert!(stderr.contains(words), "{words:?} in {stderr}");
     }
     let all = finish(&mut daemon.isle(&["batch", "box", "--keep-going", "--json", "--", "false", "echo on"]));

@@ -5,7 +5,7 @@ use std::thread;
 use serde_json::{Value, json};
 
 use crate::harness::http::Events;
-use crate::harness::{TestDaemon, processes_with, tiers, until};
+use crate::harness::{Missing, TestDaemon, processes_with, require, tiers, until};
 
 /// Code in a sandbox, which must be answered.
 pub(crate) fn code(daemon: &TestDaemon, sandbox: &str, arguments: Value) -> Value {
@@ -21,13 +21,14 @@ pub(crate) fn both_tiers(daemon: &TestDaemon) -> Vec<&'static str> {
     names.collect()
 }
 
-/// Whether a sandbox has a program; says so when it has not.
+/// Whether a sandbox has a program, for a part of a test.
 pub(crate) fn has(daemon: &TestDaemon, program: &str) -> bool {
-    let found = daemon.exec("box", json!({"command": format!("command -v {program}")}));
-    if found["state"] != "completed" {
-        println!("skipped: this host has no {program} where a sandbox could see it");
-    }
-    found["state"] == "completed"
+    daemon.has_program("box", program)
+}
+
+/// A program that a sandbox must have for a test.
+pub(crate) fn needs(daemon: &TestDaemon, program: &str) -> Result<(), Missing> {
+    daemon.needs_program("box", program)
 }
 
 fn contexts(daemon: &TestDaemon, sandbox: &str) -> Vec<Value> {
@@ -57,9 +58,7 @@ fn printed(daemon: &TestDaemon, run: &str, text: &str) {
 fn python_remembers_variables_imports_and_the_directory() {
     let daemon = TestDaemon::start();
     for sandbox in both_tiers(&daemon) {
-        if !has(&daemon, "python3") {
-            return;
-        }
+        require!(needs(&daemon, "python3"));
         let run =
             |text: &str| code(&daemon, sandbox, json!({"code": text, "context": "c", "language": "python"}));
         let first = run("import math, os\nx = 20\nos.makedirs('sub', exist_ok=True)\nos.chdir('sub')");
@@ -88,9 +87,7 @@ fn python_remembers_variables_imports_and_the_directory() {
 fn node_remembers_variables_and_the_directory() {
     let daemon = TestDaemon::start();
     for sandbox in both_tiers(&daemon) {
-        if !has(&daemon, "node") {
-            return;
-        }
+        require!(needs(&daemon, "node"));
         let run =
             |text: &str| code(&daemon, sandbox, json!({"code": text, "context": "n", "language": "node"}));
         let first = run(
@@ -185,9 +182,7 @@ fn an_interrupt_ends_the_call_and_leaves_the_context() {
 fn an_interpreter_that_hangs_or_crashes_says_so_and_the_next_call_works() {
     let daemon = TestDaemon::start();
     for sandbox in both_tiers(&daemon) {
-        if !has(&daemon, "python3") {
-            return;
-        }
+        require!(needs(&daemon, "python3"));
         let arguments =
             |text: &str| json!({"code": text, "context": "c", "language": "python", "timeout": "2s"});
         code(&daemon, sandbox, arguments("x = 1"));
@@ -221,9 +216,7 @@ fn an_interpreter_that_hangs_or_crashes_says_so_and_the_next_call_works() {
 fn restarting_and_removing_end_everything_of_a_context_and_keep_files() {
     let daemon = TestDaemon::start();
     for (number, sandbox) in (0..).zip(both_tiers(&daemon)) {
-        if !has(&daemon, "python3") {
-            return;
-        }
+        require!(needs(&daemon, "python3"));
         let marker = format!("{}{:07}", 81_000 + number, std::process::id());
         let start = format!(
             "import subprocess\nx = 1\nopen('kept.txt', 'w').write('kept')\nsubprocess.Popen(['setsid', 'sleep', '{marker}'])"
@@ -258,9 +251,7 @@ fn restarting_and_removing_end_everything_of_a_context_and_keep_files() {
 fn contexts_run_side_by_side_and_calls_in_one_wait_for_each_other() {
     let daemon = TestDaemon::start();
     daemon.shell("box", "true");
-    if !has(&daemon, "python3") {
-        return;
-    }
+    require!(needs(&daemon, "python3"));
     // Each waits for a file the other writes: one after the other they would never end.
     let meet = |own: &str, other: &str| {
         format!(
@@ -296,9 +287,7 @@ fn contexts_run_side_by_side_and_calls_in_one_wait_for_each_other() {
 fn output_of_code_streams_while_it_runs() {
     let daemon = TestDaemon::start();
     daemon.shell("box", "true");
-    if !has(&daemon, "python3") {
-        return;
-    }
+    require!(needs(&daemon, "python3"));
     for context in [json!(null), json!("c")] {
         let text = "import os, time\nprint('first')\nos.system('echo from a child')\nwhile not os.path.exists('go'): time.sleep(0.01)\nos.remove('go')\nprint('last')";
         let run = begin(&daemon, "box", json!({"code": text, "context": context, "language": "python"}));
@@ -319,9 +308,7 @@ fn contexts_survive_the_daemon_with_what_runs_in_them() {
     let mut daemon = TestDaemon::start();
     let sandboxes = both_tiers(&daemon);
     for sandbox in &sandboxes {
-        if !has(&daemon, "python3") {
-            return;
-        }
+        require!(needs(&daemon, "python3"));
         code(&daemon, sandbox, json!({"code": "x = 'before'", "context": "c", "language": "python"}));
     }
     let text = "import os, time\nprint('on', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.01)\n{'x': x}";
@@ -347,9 +334,7 @@ fn contexts_survive_the_daemon_with_what_runs_in_them() {
 fn what_a_context_cannot_do_is_refused_with_the_reason() {
     let daemon = TestDaemon::start();
     daemon.shell("box", "true");
-    if !has(&daemon, "python3") {
-        return;
-    }
+    require!(needs(&daemon, "python3"));
     code(&daemon, "box", json!({"code": "x = 1", "context": "c", "language": "python"}));
     let refused = |arguments: Value| {
         daemon.refused("POST", "/v1/sandboxes/box/code", Some(&arguments))["code"]
@@ -377,9 +362,7 @@ fn what_a_context_cannot_do_is_refused_with_the_reason() {
 fn the_command_line_runs_code_and_looks_after_contexts() {
     let daemon = TestDaemon::start();
     daemon.shell("box", "true");
-    if !has(&daemon, "python3") {
-        return;
-    }
+    require!(needs(&daemon, "python3"));
     daemon.succeeds(&["code", "box", "--context", "c", "--lang", "python", "x = 20"]);
     assert_eq!(daemon.succeeds(&["code", "box", "-c", "c", "print('hi')\nx + 1"]), "hi\n21\n");
     let listed = daemon.succeeds(&["contexts", "box"]);

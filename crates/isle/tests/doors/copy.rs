@@ -83,7 +83,7 @@ fn an_upload_that_breaks_off_leaves_what_was_there() {
     let daemon = TestDaemon::start();
     daemon.shell("box", "echo old > file");
     let mut stream = std::os::unix::net::UnixStream::connect(daemon.socket()).unwrap();
-    let head = "PUT /v1/sandboxes/box/files/content?path=file HTTP/1.1\r\nHost: localhost\r\n";
+    let head = "PUT /v1/sandboxes/box/files/content?path=file HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n";
     write!(stream, "{head}Content-Length: 1000000\r\n\r\n{}", "x".repeat(500_000)).unwrap();
     drop(stream);
     until("nothing is left of the broken one", || daemon.shell("box", "ls -A") == "file\n");

@@ -5,9 +5,9 @@ use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
-use crate::contexts::has;
+use crate::contexts::needs;
 use crate::harness::http::unix_raw;
-use crate::harness::{TestDaemon, processes_with, tiers, until};
+use crate::harness::{TestDaemon, processes_with, require, tiers, until};
 use crate::mcp::Client;
 
 /// Looks often.
@@ -187,9 +187,7 @@ fn whatever_goes_on_in_a_sandbox_keeps_it_and_those_nobody_uses_end() {
 #[test]
 fn an_open_connection_to_a_port_is_a_use_of_its_sandbox() {
     let daemon = TestDaemon::start();
-    if !has(&daemon, "python3") {
-        return;
-    }
+    require!(needs(&daemon, "python3"));
     // In a context, so that no run goes on which would be a use by itself.
     let call = json!({ "code": SERVER, "language": "python", "context": "server" });
     daemon.post("/v1/sandboxes/box/code", call);
@@ -213,7 +211,7 @@ fn who_names_no_deadlines_has_a_week_without_use_and_no_ttl() {
     let endless = json!({"sandbox": "endless", "idle": "none"});
     let refused = daemon.refused("POST", "/v1/sandboxes", Some(&endless));
     assert_eq!((&refused["code"], &refused["details"]["longest"]), (&json!("TTL_INVALID"), &json!("30d")));
-    assert!(daemon.succeeds(&["create", "other"]).contains("unused, ends"));
+    assert!(daemon.succeeds(&["create", "other"]).contains("expires if idle at"));
     daemon.shell("default", "true");
     let default = brief(&daemon, "default");
     assert!(default["idle_expires_at"].is_null() && default["expires_at"].is_null(), "exempt: {default}");
@@ -268,7 +266,7 @@ fn a_model_and_the_command_line_make_sandboxes_with_deadlines_and_extend_them() 
     let said = daemon.succeeds(&["create", "box", "--ttl", "1h", "--idle", "30m", "--memory", "64M"]);
     let lines: Vec<&str> = said.lines().collect();
     assert!(
-        matches!(lines[..], ["box", expires, unused] if expires.starts_with("expires") && unused.starts_with("unused")),
+        matches!(lines[..], ["box", expires, unused] if expires.starts_with("expires at") && unused.starts_with("expires if idle at")),
         "{said}"
     );
     let listed = daemon.succeeds(&["ls"]);

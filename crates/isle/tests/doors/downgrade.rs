@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{TestDaemon, finish};
+use crate::harness::{TestDaemon, finish, needs_tier, needs_user, part, require};
 
 #[test]
 fn a_result_names_the_tier_in_force_and_what_did_not_hold() {
@@ -19,7 +19,7 @@ fn a_result_names_the_tier_in_force_and_what_did_not_hold() {
     let run = daemon.exec("box", json!({"command": "true"}));
     assert_eq!(run["tier"], "container", "{run}");
     kept(&run, "box");
-    if !daemon.offers("process") {
+    if !part(needs_tier("process")) {
         return;
     }
     daemon.post("/v1/sandboxes", json!({"sandbox": "weak", "tier": "process"}));
@@ -41,13 +41,11 @@ fn a_result_names_the_tier_in_force_and_what_did_not_hold() {
 fn a_downgrade_is_allowed_by_flag_environment_or_configuration_alike() {
     let daemon = TestDaemon::start_with(&[("ISLE_ALLOW_DOWNGRADE", "false"), ("ISLE_TIER", "process")]);
     let plain = finish(&mut daemon.isle(&["run", "--", "true"]));
-    if plain.status.success() {
-        println!("skipped: this host enforces all that tier process promises, as it does for root");
-        return;
-    }
-    if !daemon.offers("process") {
-        return;
-    }
+    require!(needs_tier("process"));
+    require!(needs_user(
+        !plain.status.success(),
+        "the kernel enforces all that tier process promises to this user"
+    ));
     for arguments in [&["run", "--", "true"][..], &["exec", "box", "--", "true"]] {
         let refused = finish(&mut daemon.isle(arguments));
         let said = String::from_utf8(refused.stderr).unwrap();

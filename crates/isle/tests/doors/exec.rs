@@ -5,6 +5,36 @@ use serde_json::json;
 use crate::harness::TestDaemon;
 
 #[test]
+fn words_that_fit_into_no_message_are_refused_before_anything_runs() {
+    let daemon = TestDaemon::start();
+    daemon.shell("box", "true");
+    let runs = || daemon.get("/v1/runs?limit=100")["runs"].as_array().unwrap().len();
+    let before = runs();
+    let long = "x".repeat(100_000);
+    let many = |count: usize| vec![long.clone(); count];
+    let words = |count: usize| [vec!["true".to_owned()], many(count)].concat();
+    let env: std::collections::BTreeMap<String, &String> =
+        (0..15).map(|number| (format!("V{number}"), &long)).collect();
+    // Each has little, and all of them get what is common.
+    let common: std::collections::BTreeMap<String, &String> =
+        (0..4).map(|number| (format!("V{number}"), &long)).collect();
+    let commands = vec![json!({"argv": ["true"]}); 4];
+    for (route, body) in [
+        ("sandboxes/box/exec", json!({"argv": words(40)})),
+        ("sandboxes/box/exec", json!({"command": "true", "env": env})),
+        ("runs", json!({"argv": words(15)})),
+        ("sandboxes/box/code", json!({"code": "1", "language": "python", "args": many(15)})),
+        ("sandboxes/box/commands", json!({"commands": commands, "env": common})),
+    ] {
+        let error = daemon.refused("POST", &format!("/v1/{route}"), Some(&body));
+        assert_eq!(error["code"], "TOO_LARGE", "{route}: {error}");
+    }
+    assert_eq!(runs(), before, "nothing is on record");
+    let fits = daemon.exec("box", json!({"argv": words(8)}));
+    assert_eq!(fits["state"], "completed", "{fits}");
+}
+
+#[test]
 fn output_error_output_and_exit_code_come_back_apart() {
     let daemon = TestDaemon::start();
     let run = daemon.exec("box", json!({"command": "echo out; echo err >&2; exit 3"}));

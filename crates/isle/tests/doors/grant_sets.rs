@@ -12,9 +12,9 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::contexts::has;
-use crate::harness::TestDaemon;
-use crate::install::{TARBALL, wheel};
+use crate::contexts::{has, needs};
+use crate::harness::{Missing, TestDaemon, require};
+use crate::install::{TARBALL, needs_pip, wheel};
 use crate::mcp::Client;
 
 const NAMES: &str = "[network_hosts]\n\"index.test\" = \"127.0.0.1\"\n\"evil.test\" = \"127.0.0.1\"\n";
@@ -72,11 +72,10 @@ impl Shelf {
 }
 
 /// A daemon whose host gets its packages from the shelf, and a sandbox that has pip.
-fn start(shelf: &Shelf, more: &[(&str, &str)]) -> Option<TestDaemon> {
+fn start(shelf: &Shelf, more: &[(&str, &str)]) -> Result<TestDaemon, Missing> {
     let host_has_pip = Command::new("python3").args(["-m", "pip", "--version"]).output();
     if !host_has_pip.is_ok_and(|said| said.status.success()) {
-        println!("skipped: this host's Python has no pip");
-        return None;
+        return Err(Missing::on_host("this host's Python has no pip"));
     }
     let (index, registry) = (
         format!("http://index.test:{}/simple", shelf.port),
@@ -89,11 +88,7 @@ fn start(shelf: &Shelf, more: &[(&str, &str)]) -> Option<TestDaemon> {
     ];
     settings.extend(more);
     let daemon = TestDaemon::start_configured(NAMES, &settings);
-    let found = daemon.exec("box", json!({"command": "python3 -m pip --version"}));
-    if found["state"] != "completed" {
-        println!("skipped: the sandbox's Python has no pip");
-        return None;
-    }
+    needs_pip(&daemon)?;
     wheel(&daemon, "box", "isle_demo", "1.0");
     shelf.put(
         "/simple/isle-demo/",
@@ -102,7 +97,7 @@ fn start(shelf: &Shelf, more: &[(&str, &str)]) -> Option<TestDaemon> {
     let wheel =
         daemon.http("GET", "/v1/sandboxes/box/files/content?path=isle_demo-1.0-py3-none-any.whl", None);
     shelf.put("/simple/isle-demo/isle_demo-1.0-py3-none-any.whl", wheel.body);
-    Some(daemon)
+    Ok(daemon)
 }
 
 fn install(daemon: &TestDaemon, body: Value) -> Value {
@@ -122,7 +117,7 @@ fn grants(daemon: &TestDaemon) -> Vec<String> {
 #[test]
 fn packages_come_through_the_gate_from_where_this_host_gets_them() {
     let shelf = Shelf::open();
-    let Some(daemon) = start(&shelf, &[]) else { return };
+    let daemon = require!(start(&shelf, &[]));
     let wanted = json!({"packages": ["isle-demo"], "manager": "pip", "wait": "100s"});
     // Without leave nothing is reached, and it is said what would help.
     let denied = install(&daemon, wanted.clone());
@@ -179,7 +174,7 @@ fn packages_come_through_the_gate_from_where_this_host_gets_them() {
     assert!(refused.to_string().contains("FORBIDDEN"), "{refused}");
     let error = daemon.refused("POST", "/v1/sandboxes/box/grants", Some(&json!({"hosts": ["git"]})));
     assert!(error["message"].as_str().unwrap().contains("repository"), "{error}");
-    if !has(&daemon, "npm") || Command::new("npm").arg("--version").output().is_err() {
+    if !has(&daemon, "npm") {
         return;
     }
     daemon.shell("box", TARBALL);
@@ -197,7 +192,7 @@ fn packages_come_through_the_gate_from_where_this_host_gets_them() {
 #[test]
 fn the_configuration_lets_everybody_install_and_nothing_else() {
     let shelf = Shelf::open();
-    let Some(daemon) = start(&shelf, &[("ISLE_NETWORK_INSTALL", "pip")]) else { return };
+    let daemon = require!(start(&shelf, &[("ISLE_NETWORK_INSTALL", "pip")]));
     let (mut client, _) =
         Client::initialized_with(&daemon, "2025-11-25", &["--toolsets", "core,environment"]);
     let wanted = json!({"sandbox": "box", "packages": ["isle-demo"], "manager": "pip", "wait": "100s"});
@@ -233,9 +228,7 @@ fn files(directory: &Path, below: &str, found: &mut Vec<(String, Vec<u8>)>) {
 fn a_repository_is_cloned_through_the_gate_from_its_own_host_alone() {
     let shelf = Shelf::open();
     let daemon = TestDaemon::start_configured(NAMES, &[]);
-    if !has(&daemon, "git") {
-        return;
-    }
+    require!(needs(&daemon, "git"));
     let directory = tempfile::tempdir().unwrap();
     let script = "export GIT_CONFIG_GLOBAL=/dev/null GIT_AUTHOR_NAME=A GIT_AUTHOR_EMAIL=a@x GIT_COMMITTER_NAME=A GIT_COMMITTER_EMAIL=a@x; \
          git init -q -b main made && cd made && echo 1 > a && git add . && git commit -qm first && cd .. && \

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::contexts::{both_tiers, code, has};
-use crate::harness::{TestDaemon, finish, until};
+use crate::contexts::{both_tiers, code, needs};
+use crate::harness::{Missing, TestDaemon, finish, require, until};
 
 /// Makes a wheel with nothing but what Python brings along: a module and a program.
 const WHEEL: &str = r#"
@@ -35,21 +35,15 @@ pub(crate) fn wheel(daemon: &TestDaemon, sandbox: &str, name: &str, version: &st
     assert_eq!(made["state"], "completed", "{made}");
 }
 
-fn has_pip(daemon: &TestDaemon) -> bool {
-    let found = daemon.exec("box", json!({"command": "python3 -m pip --version"}));
-    if found["state"] != "completed" {
-        println!("skipped: this host's Python has no pip");
-    }
-    found["state"] == "completed"
+pub(crate) fn needs_pip(daemon: &TestDaemon) -> Result<(), Missing> {
+    daemon.needs("box", "python3 -m pip --version", "Python with pip")
 }
 
 #[test]
 fn a_python_package_is_installed_from_a_file_and_found_by_code_and_commands() {
     let daemon = TestDaemon::start();
     for sandbox in both_tiers(&daemon) {
-        if !has_pip(&daemon) {
-            return;
-        }
+        require!(needs_pip(&daemon));
         // An interpreter that is warm, and a context, already.
         let before = json!({"code": "import isle_demo", "language": "python", "context": "c"});
         assert_eq!(code(&daemon, sandbox, before)["error"]["name"], "ModuleNotFoundError");
@@ -85,9 +79,7 @@ fn a_python_package_is_installed_from_a_file_and_found_by_code_and_commands() {
 fn a_node_package_is_installed_from_a_file_and_found_by_code_and_commands() {
     let daemon = TestDaemon::start();
     for sandbox in both_tiers(&daemon) {
-        if !has(&daemon, "npm") {
-            return;
-        }
+        require!(needs(&daemon, "npm"));
         daemon.shell(sandbox, TARBALL);
         let body = json!({"packages": ["./isle-demo-1.2.3.tgz"], "manager": "npm", "wait": "100s"});
         let answer = install(&daemon, sandbox, body);
@@ -102,9 +94,7 @@ fn a_node_package_is_installed_from_a_file_and_found_by_code_and_commands() {
 fn an_index_inside_the_sandbox_serves_names_with_versions() {
     let daemon = TestDaemon::start();
     daemon.post("/v1/sandboxes", json!({"sandbox": "box"}));
-    if !has_pip(&daemon) {
-        return;
-    }
+    require!(needs_pip(&daemon));
     daemon.shell("box", "mkdir -p simple/isle-demo && touch log");
     for version in ["1.0", "2.0"] {
         wheel(&daemon, "box", "isle_demo", version);
@@ -151,9 +141,7 @@ fn an_index_inside_the_sandbox_serves_names_with_versions() {
 fn a_one_shot_gets_its_packages_before_its_code_runs() {
     let daemon = TestDaemon::start();
     daemon.post("/v1/sandboxes", json!({"sandbox": "box"}));
-    if !has_pip(&daemon) {
-        return;
-    }
+    require!(needs_pip(&daemon));
     let body = json!({
         "code": "print('ran')", "language": "python", "packages": ["isle-no-such-thing"], "wait": "100s",
     });
@@ -216,9 +204,7 @@ fn options_addresses_and_shell_text_are_refused_before_any_tool_sees_them() {
 fn a_package_that_cannot_be_fetched_says_what_to_do() {
     let daemon = TestDaemon::start();
     daemon.post("/v1/sandboxes", json!({"sandbox": "box"}));
-    if !has_pip(&daemon) {
-        return;
-    }
+    require!(needs_pip(&daemon));
     let output =
         finish(&mut daemon.isle(&["install", "box", "isle-no-such-thing", "--manager", "pip", "--json"]));
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::harness::{TestDaemon, finish, until};
+use crate::harness::{Missing, TestDaemon, finish, require, until};
 
 const NEEDED: [&str; 4] = ["dbus-daemon", "gnome-keyring-daemon", "secret-tool", "setpriv"];
 
@@ -42,13 +42,12 @@ struct Session {
 }
 
 impl Session {
-    fn begin() -> Option<Self> {
+    fn begin() -> Result<Self, Missing> {
         let there = |program: &&str| {
             finish(Command::new("sh").args(["-c", &format!("command -v {program}")])).status.success()
         };
         if let Some(missing) = NEEDED.iter().find(|program| !there(program)) {
-            println!("skipped: this host has no {missing}");
-            return None;
+            return Err(Missing::on_host(format!("this host has no {missing}")));
         }
         let directory = tempfile::tempdir().unwrap();
         let config = directory.path().join("bus.conf");
@@ -64,7 +63,7 @@ impl Session {
         let mut address = String::new();
         BufReader::new(bus.stdout.take().unwrap()).read_line(&mut address).unwrap();
         let address = address.trim().to_owned();
-        Some(Self { keyring: None, _bus: Part(bus), directory, address })
+        Ok(Self { keyring: None, _bus: Part(bus), directory, address })
     }
 
     fn dress<'c>(&self, command: &'c mut Command) -> &'c mut Command {
@@ -109,7 +108,8 @@ impl Session {
 
     /// What the keyring has for a vault.
     fn kept(&self, vault: &Path) -> String {
-        let ask = ["lookup", "service", "isle", "vault", vault.to_str().unwrap()];
+        let name = super::keyrings::vault_name(vault);
+        let ask = ["lookup", "service", "isle", "vault", &name];
         let answer = finish(self.dress(Command::new("secret-tool").args(ask)));
         String::from_utf8_lossy(&answer.stdout).into_owned()
     }
@@ -123,7 +123,7 @@ fn refused(daemon: &TestDaemon) -> String {
 
 #[test]
 fn a_real_keyring_of_a_desktop_keeps_the_key_over_logins_and_locks_the_secrets_with_it() {
-    let Some(mut session) = Session::begin() else { return };
+    let mut session = require!(Session::begin());
     session.log_in("first password");
     let address = session.address.clone();
     let settings = [("ISLE_VAULT_KEYRING", "desktop"), ("DBUS_SESSION_BUS_ADDRESS", address.as_str())];

@@ -55,7 +55,10 @@ fn is_refused(daemon: &TestDaemon, client: &mut Client, bad: &Bad) {
     let output = finish(&mut daemon.isle(&["call", operation, &arguments.to_string()]));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "{operation} {arguments}: {output:?}");
-    assert!(said.starts_with(&format!("error[{code}]: ")) && said.contains("  → "), "{operation}: {said}");
+    assert!(
+        said.starts_with(&format!("error[{code}]: ")) && said.contains("\nhint: "),
+        "{operation}: {said}"
+    );
     assert_eq!(picture(daemon), before, "{operation} {arguments} changed something");
 }
 
@@ -102,7 +105,7 @@ fn what_cannot_be_of_lives_and_children_is_refused_at_every_door_and_changes_not
         bad("spawn", spawn, parent(), json!({"image": "other"}), "PERMISSION_DENIED"),
         bad("spawn", spawn, parent(), json!({"cpus": 0.5}), "INVALID_ARGUMENT"),
         bad("spawn", spawn, parent(), json!({"memory": "1M"}), "INVALID_ARGUMENT"),
-        bad("spawn", spawn, parent(), json!({"name": "box"}), "ALREADY_EXISTS"),
+        bad("spawn", spawn, parent(), json!({"name": "box/x"}), "INVALID_NAME"),
         bad(
             "spawn",
             "/v1/sandboxes/still/children",

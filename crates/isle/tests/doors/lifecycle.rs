@@ -24,14 +24,14 @@ fn fifty_first_calls_at_once_make_one_sandbox() {
 #[test]
 fn destroying_keeps_the_workspace_and_wiping_removes_it() {
     let daemon = TestDaemon::start();
-    let first = daemon.get_sandbox_after("box", "echo kept > file; touch /tmp/gone; echo x > ~/gone");
+    let first = sandbox_after(&daemon, "box", "echo kept > file; touch /tmp/gone; echo x > ~/gone");
     let answer = daemon.http("DELETE", "/v1/sandboxes/box", None);
     assert_eq!((answer.status, answer.json()), (200, json!({"sandbox": "box", "workspace": "kept"})));
     assert!(daemon.names().is_empty());
-    let second = daemon.get_sandbox_after("box", "cat file; ls -A /tmp ~ > list");
+    let second = sandbox_after(&daemon, "box", "cat file; ls -A /tmp ~ > list");
     assert_ne!(first, second, "a new incarnation has a new id");
     assert_eq!(daemon.shell("box", "cat file; cat list"), "kept\n/home/sandbox:\n.cache\n.npm\n\n/tmp:\n");
-    let answer = daemon.http("DELETE", "/v1/sandboxes/box?wipe=true", None);
+    let answer = daemon.http("DELETE", "/v1/sandboxes/box", Some(&json!({ "wipe": true })));
     assert_eq!(answer.json()["workspace"], "wiped");
     assert_eq!(daemon.shell("box", "ls -A"), "");
 }
@@ -42,7 +42,7 @@ fn a_workspace_that_outlived_its_sandbox_can_still_be_wiped() {
     daemon.shell("box", "echo kept > file");
     daemon.succeeds(&["rm", "box"]);
     daemon.succeeds(&["rm", "box", "--wipe"]);
-    let again = daemon.refused("DELETE", "/v1/sandboxes/box?wipe=true", None);
+    let again = daemon.refused("DELETE", "/v1/sandboxes/box", Some(&json!({ "wipe": true })));
     assert_eq!(again["code"], "SANDBOX_NOT_FOUND");
     assert_eq!(daemon.shell("box", "ls -A"), "");
 }
@@ -178,13 +178,10 @@ fn one_shots_leave_nothing_whatever_became_of_them() {
     assert_eq!(daemon.counts().directories.len(), 1, "only the named one is on record");
 }
 
-impl TestDaemon {
-    /// Runs something and gives the id of the sandbox it ran in.
-    fn get_sandbox_after(&self, name: &str, command: &str) -> String {
-        self.shell(name, command);
-        let status = self.get(&format!("/v1/status?sandbox={name}"));
-        status["sandboxes"][0]["id"].as_str().unwrap().to_owned()
-    }
+/// Runs something and gives the id of the sandbox it ran in.
+fn sandbox_after(daemon: &TestDaemon, name: &str, command: &str) -> String {
+    daemon.shell(name, command);
+    daemon.sandbox_id(name)
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{TestDaemon, until};
+use crate::harness::{TestDaemon, require, until};
 
 fn create(daemon: &TestDaemon, mut settings: Value) {
     settings["sandbox"] = json!("box");
@@ -14,9 +14,7 @@ fn create(daemon: &TestDaemon, mut settings: Value) {
 fn a_command_that_eats_all_memory_is_told_from_one_that_was_killed() {
     let daemon = TestDaemon::start();
     create(&daemon, json!({"memory": "64M"}));
-    if !daemon.enforces("box", "memory_limit") {
-        return;
-    }
+    require!(daemon.needs_enforced("box", "memory_limit"));
     let eat = "dd if=/dev/zero of=/dev/null bs=300M count=1";
     for command in [format!("exec {eat}"), eat.to_owned()] {
         let run = daemon.exec("box", json!({ "command": command }));
@@ -32,9 +30,7 @@ fn a_command_that_eats_all_memory_is_told_from_one_that_was_killed() {
 fn a_one_shot_that_eats_all_memory_says_so() {
     let daemon = TestDaemon::start();
     daemon.shell("box", "true");
-    if !daemon.enforces("box", "memory_limit") {
-        return;
-    }
+    require!(daemon.needs_enforced("box", "memory_limit"));
     let run = daemon.post(
         "/v1/runs",
         json!({"command": "dd if=/dev/zero of=/dev/null bs=300M count=1", "memory": "64M"}),
@@ -46,9 +42,7 @@ fn a_one_shot_that_eats_all_memory_says_so() {
 fn a_fork_bomb_stops_at_the_limit_and_the_sandbox_stays_usable() {
     let daemon = TestDaemon::start();
     create(&daemon, json!({"pids": 24}));
-    if !daemon.enforces("box", "pids_limit") {
-        return;
-    }
+    require!(daemon.needs_enforced("box", "pids_limit"));
     let bomb = "for i in $(seq 1 60); do sleep 79001 & done; wait";
     let run = daemon.exec("box", json!({"command": bomb, "wait": "0s"}));
     let id = run["run_id"].as_str().unwrap();
@@ -68,9 +62,7 @@ fn a_fork_bomb_stops_at_the_limit_and_the_sandbox_stays_usable() {
 fn a_full_disk_is_an_error_inside_and_a_code_outside() {
     let daemon = TestDaemon::start();
     create(&daemon, json!({"disk": "16M"}));
-    if !daemon.enforces("box", "disk_limit") {
-        return;
-    }
+    require!(daemon.needs_enforced("box", "disk_limit"));
     let fill = daemon.exec("box", json!({"command": "head -c 64M /dev/zero > big"}));
     assert_eq!(fill["state"], "failed", "{fill}");
     assert!(fill["stderr"].as_str().unwrap().contains("No space left"), "{fill}");

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::harness::http::{self, unix_raw};
-use crate::harness::{TestDaemon, Watchdog, until, until_some};
+use crate::harness::{TestDaemon, Watchdog, require, until, until_some};
 use crate::mcp::Client;
 use crate::tenants::{Caller, listening, tenant};
 
@@ -182,10 +182,8 @@ impl Drop for Prometheus {
 
 #[test]
 fn a_real_prometheus_scrapes_the_daemon_with_the_configuration_we_ship() {
-    if Command::new("prometheus").arg("--version").output().is_err() {
-        println!("skipped: prometheus is not installed; tests/setup.sh names the package");
-        return;
-    }
+    let there = Command::new("prometheus").arg("--version").output().is_ok();
+    require!(there, "prometheus is not installed; tests/setup.sh names the package");
     let (daemon, address) = listening(&[]);
     daemon.shell("box", "true");
     let directory = tempfile::tempdir().unwrap();

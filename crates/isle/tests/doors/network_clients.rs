@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::json;
 
 use crate::contexts::has;
-use crate::harness::{TestDaemon, finish, until, until_some};
+use crate::harness::{TestDaemon, finish, per_connection, until, until_some};
 
 const NAMES: &str = "[network_hosts]\n\"web.test\" = \"127.0.0.1\"\n\"other.test\" = \"127.0.0.1\"\n";
 
@@ -45,7 +45,8 @@ server.socket = context.wrap_socket(server.socket, server_side=True)
 open('port.new', 'w').write(str(server.server_port)); os.rename('port.new', 'port')
 server.serve_forever()";
 
-#[test]
+per_connection!(tls_passes_unopened_to_the_granted_name_and_to_no_other);
+
 fn tls_passes_unopened_to_the_granted_name_and_to_no_other() {
     let daemon = TestDaemon::start_configured(NAMES, &[]);
     let directory = tempfile::tempdir().unwrap();
@@ -85,7 +86,8 @@ fn tls_passes_unopened_to_the_granted_name_and_to_no_other() {
     }
 }
 
-#[test]
+per_connection!(git_clones_through_the_gate);
+
 fn git_clones_through_the_gate() {
     let daemon = TestDaemon::start_configured(NAMES, &[]);
     let directory = tempfile::tempdir().unwrap();
@@ -103,7 +105,8 @@ fn git_clones_through_the_gate() {
     assert_eq!(daemon.shell("box", &clone), "granted\n");
 }
 
-#[test]
+per_connection!(denials_and_grants_are_told_as_events);
+
 fn denials_and_grants_are_told_as_events() {
     let daemon = TestDaemon::start_configured(NAMES, &[]);
     daemon.post("/v1/sandboxes/box/grants", json!({ "hosts": ["web.test:443"] }));

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::contexts::has;
-use crate::harness::{TestDaemon, finish, until, until_some};
+use crate::harness::{TestDaemon, certificate_for, finish, per_connection, sh, until, until_some};
 
 /// A server of the host that serves until the test is over.
 pub(crate) struct Server {
@@ -24,24 +24,17 @@ impl Drop for Server {
     }
 }
 
-/// An authority, a certificate for `web.test` by it, and repositories to clone.
-const MAKE: &str = r#"set -e
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj '/CN=Test authority' \
-    -keyout ca.key -out ca.pem 2>/dev/null
-openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj '/CN=web.test' \
-    -keyout key.pem -out request.pem 2>/dev/null
-printf 'subjectAltName=DNS:web.test\n' > extensions
-openssl x509 -req -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile extensions \
-    -out cert.pem 2>/dev/null
+/// Repositories to clone.
+const REPOSITORIES: &str = "\
 git init -q source; cd source; echo granted > file; git add file
 git -c user.name=a -c user.email=a@b.test commit -qm first; cd ..
-git clone -q --bare source repo.git; git -C repo.git config http.receivepack true"#;
+git clone -q --bare source repo.git; git -C repo.git config http.receivepack true";
 
 impl Server {
     pub(crate) fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let made = finish(Command::new("sh").args(["-c", MAKE]).current_dir(directory.path()));
-        assert!(made.status.success(), "{made:?}");
+        certificate_for(directory.path(), "web.test");
+        sh(directory.path(), REPOSITORIES);
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/doors/opened_server.js");
         let mut command = Command::new("node");
         command.arg(script).current_dir(directory.path()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -86,7 +79,8 @@ impl Server {
     }
 }
 
-#[test]
+per_connection!(requests_are_granted_one_by_one_with_curl_over_both_versions_of_http);
+
 fn requests_are_granted_one_by_one_with_curl_over_both_versions_of_http() {
     let server = Server::start();
     let daemon = server.daemon();
@@ -105,15 +99,19 @@ fn requests_are_granted_one_by_one_with_curl_over_both_versions_of_http() {
         let (sum, told) = told.split_once('\n').unwrap();
         let told: Value = serde_json::from_str(told).unwrap();
         assert_eq!((&told["size"], &told["sha256"]), (&json!(5_000_000), &json!(sum)), "{version}");
-        for (method, path) in [("DELETE", "/v1/a"), ("GET", "/v2/a"), ("GET", "/v1/..%2fadmin")] {
+        for (method, path, reason) in [
+            ("DELETE", "/v1/a", "request_not_granted"),
+            ("GET", "/v2/a", "request_not_granted"),
+            ("GET", "/v1/..%2fadmin", "ambiguous_path"),
+        ] {
             let command = format!(
                 "curl -sS -m 30 {version} --path-as-is -X {method} -w '%{{http_code}}' '{}'",
                 server.url(path)
             );
             let run = daemon.exec("box", json!({ "command": command }));
             let text = run["stdout"].as_str().unwrap();
-            assert!(text.contains("reason: request_not_granted") && text.ends_with("403"), "{run}");
-            assert!(run["violations"].to_string().contains("request_not_granted"), "{run}");
+            assert!(text.contains(&format!("reason: {reason}\n")) && text.ends_with("403"), "{run}");
+            assert!(run["violations"].to_string().contains(reason), "{run}");
         }
     }
     assert!(
@@ -130,7 +128,8 @@ fn requests_are_granted_one_by_one_with_curl_over_both_versions_of_http() {
     assert!(once.contains("/once"), "{once}");
 }
 
-#[test]
+per_connection!(programs_believe_the_sandbox_s_authority_and_others_do_not);
+
 fn programs_believe_the_sandbox_s_authority_and_others_do_not() {
     let server = Server::start();
     let daemon = server.daemon();
@@ -167,7 +166,8 @@ fn programs_believe_the_sandbox_s_authority_and_others_do_not() {
     assert!(told.contains("unknown issuer") && told.ends_with("502"), "{told}");
 }
 
-#[test]
+per_connection!(git_clones_and_pushes_and_a_websocket_talks_through_the_opened_gate);
+
 fn git_clones_and_pushes_and_a_websocket_talks_through_the_opened_gate() {
     let server = Server::start();
     let daemon = server.daemon();
@@ -207,7 +207,8 @@ fn git_clones_and_pushes_and_a_websocket_talks_through_the_opened_gate() {
     }
 }
 
-#[test]
+per_connection!(a_sandbox_keeps_its_authority_when_the_daemon_ends);
+
 fn a_sandbox_keeps_its_authority_when_the_daemon_ends() {
     let server = Server::start();
     let mut daemon = server.daemon();

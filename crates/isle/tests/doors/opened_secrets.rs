@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::contexts::has;
-use crate::harness::TestDaemon;
+use crate::harness::{TestDaemon, per_connection};
 use crate::opened::Server;
 
 /// With characters that mean something in headers, addresses and encodings.
@@ -15,7 +15,10 @@ fn start() -> (Server, TestDaemon) {
     let daemon = server.daemon();
     let hosts = json!([format!("web.test:{}/tls", server.port), format!("127.0.0.1:{}", server.port)]);
     daemon.post("/v1/sandboxes/box/grants", json!({ "hosts": hosts }));
-    daemon.post("/v1/secrets", json!({ "name": "TOKEN", "value": VALUE, "hosts": ["web.test"] }));
+    daemon.post(
+        "/v1/secrets",
+        json!({ "name": "TOKEN", "value": VALUE, "hosts": ["web.test"], "places": ["default", "query:key"] }),
+    );
     daemon.post("/v1/sandboxes/box/secrets", json!({ "secrets": ["TOKEN"] }));
     (server, daemon)
 }
@@ -25,7 +28,8 @@ fn last(server: &Server) -> Value {
     server.seen().pop().unwrap()
 }
 
-#[test]
+per_connection!(http_clients_carry_secrets_they_never_see);
+
 fn http_clients_carry_secrets_they_never_see() {
     let (server, daemon) = start();
     for (version, spoken) in [("--http1.1", "1.1"), ("--http2", "2.0")] {
@@ -84,7 +88,8 @@ fn http_clients_carry_secrets_they_never_see() {
     assert!(!inside.contains("t0k3n"), "{inside}");
 }
 
-#[test]
+per_connection!(git_clones_and_pushes_with_a_secret_as_its_password);
+
 fn git_clones_and_pushes_with_a_secret_as_its_password() {
     let (server, daemon) = start();
     std::fs::write(server.directory.path().join("token"), VALUE).unwrap();

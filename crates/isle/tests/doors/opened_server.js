@@ -1,6 +1,6 @@
 // A server for tests: HTTP/1.1 and HTTP/2 over TLS. It tells what it saw of a request, serves the
 // repositories of its directory to git, and gives back what it hears over a WebSocket.
-const http2 = require('http2'), fs = require('fs'), child_process = require('child_process');
+const http2 = require('http2'), fs = require('fs'), child_process = require('child_process'), zlib = require('zlib');
 const { createHash } = require('crypto');
 
 function git(request, response, path, query) {
@@ -27,6 +27,46 @@ function git(request, response, path, query) {
   });
 }
 
+// Gives back the credential it is sent, or was sent last, in the way that the path names.
+let kept = '';
+function reflect(request, response, way) {
+  const sent = request.headers['x-api-key'] || (request.headers.authorization || '').replace(/^Bearer /, '');
+  fs.appendFileSync('seen', JSON.stringify({ way, sent }) + '\n');
+  if (sent) kept = sent;
+  const text = `before ${kept} after\n`;
+  const encoded = (name, bytes) => { response.setHeader('content-encoding', name); response.end(bytes); };
+  if (way === 'headers') {
+    response.setHeader('x-request-id', kept);
+    response.setHeader('access-control-allow-origin', kept);
+    return response.end();
+  }
+  if (way === 'location') {
+    response.statusCode = 302;
+    response.setHeader('location', '/reflect/x?x=' + encodeURIComponent(kept));
+    return response.end();
+  }
+  if (way === 'gzip') return encoded('gzip', zlib.gzipSync(text));
+  if (way === 'deflate') return encoded('deflate', zlib.deflateSync(text));
+  if (way === 'br') return encoded('br', zlib.brotliCompressSync(text));
+  if (way === 'zstd' && zlib.zstdCompressSync) return encoded('zstd', zlib.zstdCompressSync(text));
+  if (way === 'pieces') {
+    let at = 0;
+    const next = () => at < text.length ? response.write(text[at++], next) : response.end();
+    return next();
+  }
+  if (way === 'forms') {
+    const bytes = Buffer.from(kept), basic = Buffer.from('me:' + kept);
+    return response.end([bytes.toString('hex'), bytes.toString('base64'), basic.toString('base64url'),
+      encodeURIComponent(kept), JSON.stringify(kept), kept.toUpperCase()].join('\n'));
+  }
+  if (way === 'range' && request.headers.range) {
+    const at = parseInt(request.headers.range.slice('bytes='.length));
+    response.statusCode = 206;
+    return response.end(kept[at]);
+  }
+  response.end(text);
+}
+
 const files = { cert: fs.readFileSync('cert.pem'), key: fs.readFileSync('key.pem'), allowHTTP1: true };
 const server = http2.createSecureServer(files, (request, response) => {
   const [path, query = ''] = request.url.split('?');
@@ -41,6 +81,7 @@ const server = http2.createSecureServer(files, (request, response) => {
     return git(request, response, path.slice('/git/private'.length), query);
   }
   if (path.startsWith('/git/')) return git(request, response, path.slice(4), query);
+  if (path.startsWith('/reflect/')) return reflect(request, response, path.slice('/reflect/'.length));
   const hash = createHash('sha256');
   let size = 0;
   request.on('data', part => { size += part.length; hash.update(part); });

@@ -30,10 +30,10 @@ fn what_an_operator_asks_is_answered_alike_at_every_door() {
     daemon.post("/v1/sandboxes", json!({"sandbox": "box", "ttl": "2h", "env": {"PLAIN": "seen"}}));
     daemon.post("/v1/sandboxes/box/children", json!({"name": "child"}));
     daemon.post("/v1/sandboxes/box/jobs", json!({"command": "sleep 600", "name": "server"}));
-    daemon.shell("child", "true");
+    daemon.shell("box/child", "true");
     daemon.succeeds(&["token", "create", "--namespace", "other"]);
     let listed = daemon.get("/v1/sandboxes")["sandboxes"].clone();
-    let child = listed.as_array().unwrap().iter().find(|one| one["name"] == "child").unwrap();
+    let child = listed.as_array().unwrap().iter().find(|one| one["name"] == "box/child").unwrap();
     assert!(child["expires_at"].is_string(), "the time a child was given is told everywhere: {child}");
     let flags = ["--toolsets", "admin,children,lifecycle"];
     let (mut client, _) = Client::initialized_with(&daemon, "2025-11-25", &flags);
@@ -42,7 +42,7 @@ fn what_an_operator_asks_is_answered_alike_at_every_door() {
         ("inspect", boxed.clone(), "/v1/inspect?sandbox=box"),
         ("usage", boxed, "/v1/usage?sandbox=box"),
         ("children", json!({"parent": "box"}), "/v1/sandboxes/box/children"),
-        ("events", json!({"sandbox": "child"}), "/v1/events/history?sandbox=child"),
+        ("events", json!({"sandbox": "box/child"}), "/v1/events/history?sandbox=box%2Fchild"),
         ("stats", json!({}), "/v1/stats"),
         ("list_tokens", json!({}), "/v1/tokens"),
     ] {

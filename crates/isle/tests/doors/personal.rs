@@ -86,7 +86,7 @@ fn personal_data_is_masked_only_where_and_as_the_operator_says() {
     let once = json!({"command": format!("echo '{said}'"), "profile": "shop"});
     for restarted in [false, true] {
         assert_eq!(shown(&daemon, "shop"), "[email] [card] [phone]\n", "{restarted}");
-        assert_eq!(shown(&daemon, "shop-child"), "[email] [card] [phone]\n", "{restarted}");
+        assert_eq!(shown(&daemon, "shop/shop-child"), "[email] [card] [phone]\n", "{restarted}");
         assert_eq!(shown(&daemon, "other"), format!("[email] [card] {PHONE}\n"), "{restarted}");
         assert_eq!(daemon.post("/v1/runs", once.clone())["stdout"], "[email] [card] [phone]\n");
         daemon.kill();

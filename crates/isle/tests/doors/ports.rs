@@ -1,4 +1,4 @@
-//! Ports of a sandbox, seen from outside: through the HTTP door by its reverse proxy, and on the host's
+//! Ports of a sandbox, seen from outside: at the listener for ports, with a ticket, and on the host's
 //! loopback. The server inside is this test's own and says what it hears.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::contexts::has;
-use crate::harness::http::{self, Answer, unix_raw};
-use crate::harness::{TestDaemon, until};
+use crate::contexts::needs;
+use crate::harness::http::{self, Answer};
+use crate::harness::{Missing, TestDaemon, per_connection, require, until};
 use crate::metrics::value;
 use crate::tenants::{Caller, listening, tenant};
 
@@ -103,15 +103,13 @@ asyncio.run(main())
 ";
 
 /// A daemon on TCP, its operator, and a sandbox `box` with the server; `None` without Python.
-fn serving(settings: &[(&str, &str)]) -> Option<(TestDaemon, Caller)> {
+fn serving(settings: &[(&str, &str)]) -> Result<(TestDaemon, Caller), Missing> {
     let (daemon, address) = listening(settings);
-    if !has(&daemon, "python3") {
-        return None;
-    }
+    needs(&daemon, "python3")?;
     start(&daemon);
     let token = std::fs::read_to_string(daemon.home().state_dir().join("token")).unwrap();
     let operator = Caller { address, token: token.trim().to_owned() };
-    Some((daemon, operator))
+    Ok((daemon, operator))
 }
 
 fn start(daemon: &TestDaemon) {
@@ -120,19 +118,80 @@ fn start(daemon: &TestDaemon) {
     assert_eq!(waited["listening"], true, "{waited}");
 }
 
-const PORT: &str = "/v1/sandboxes/box/ports/8000";
+/// A port of a sandbox at the listener for ports, and the ticket to it.
+struct Port {
+    /// Where the listener is.
+    address: String,
+    /// The name of the port, as a browser has it in its address.
+    host: String,
+    ticket: String,
+}
+
+impl Port {
+    fn of(answer: &Value) -> Self {
+        let text = |name: &str| answer[name].as_str().unwrap().to_owned();
+        let host = text("base_url").trim_start_matches("http://").trim_end_matches('/').to_owned();
+        assert_eq!(text("url"), format!("{}?isle_ticket={}", text("base_url"), text("ticket")));
+        Self { address: text("address"), host, ticket: text("ticket") }
+    }
+
+    fn mint(daemon: &TestDaemon, port: u16) -> Self {
+        Self::of(&daemon.post(&format!("/v1/sandboxes/box/ports/{port}/url"), json!({})))
+    }
+
+    /// With exactly these headers.
+    fn raw(&self, line: &str, headers: &[&str], body: &[u8]) -> Answer {
+        http::tcp(&self.address, line, headers, body)
+    }
+
+    /// As a program does.
+    fn ask(&self, line: &str, headers: &[&str], body: &[u8]) -> Answer {
+        let own = [format!("Host: {}", self.host), format!("Isle-Ticket: {}", self.ticket)];
+        let headers: Vec<&str> = own.iter().map(String::as_str).chain(headers.iter().copied()).collect();
+        self.raw(line, &headers, body)
+    }
+
+    fn refused(&self, line: &str, headers: &[&str]) -> (u16, String) {
+        let answer = self.raw(line, headers, b"");
+        assert!(!answer.json()["error"]["next_steps"].as_array().unwrap().is_empty(), "{}", answer.text());
+        (answer.status, answer.code())
+    }
+}
 
 fn headers(answer: &Answer) -> Value {
     assert_eq!(answer.status, 200, "{}", answer.text());
     answer.json()["headers"].clone()
 }
 
-#[test]
-fn a_port_is_reached_through_the_http_door_and_the_token_is_not_passed_on() {
-    let Some((daemon, operator)) = serving(&[]) else { return };
-    let answer = operator.raw(
-        &format!("PUT {PORT}/a%2Fb/../c?x=%20y&z"),
-        &["Isle-Namespace: default", "X-Own: kept", "Connection: X-Hop", "X-Hop: gone", "Cookie: a=b"],
+fn unauthenticated() -> (u16, String) {
+    (401, "UNAUTHENTICATED".to_owned())
+}
+
+fn forbidden() -> (u16, String) {
+    (403, "FORBIDDEN".to_owned())
+}
+
+per_connection!(a_port_is_reached_with_its_ticket_and_the_program_sees_no_credential);
+
+fn a_port_is_reached_with_its_ticket_and_the_program_sees_no_credential() {
+    let (daemon, operator) = require!(serving(&[]));
+    let port = Port::mint(&daemon, 8000);
+    let tenant = tenant(&daemon, &operator.address, "one");
+    let bearer = format!("Authorization: Bearer {}", operator.token);
+    let key = format!("X-API-Key: {}", tenant.token);
+    let cookie = format!("Cookie: a=b; isle_ticket={}", port.ticket);
+    let answer = port.ask(
+        "PUT /a%2Fb/../c?x=%20y&z",
+        &[
+            "X-Own: kept",
+            "Connection: X-Hop",
+            "X-Hop: gone",
+            "X-Forwarded-Host: evil.example",
+            "Forwarded: host=evil.example",
+            &cookie,
+            &bearer,
+            &key,
+        ],
         b"some body",
     );
     let heard = answer.json();
@@ -144,128 +203,228 @@ fn a_port_is_reached_through_the_http_door_and_the_token_is_not_passed_on() {
     assert_eq!(heard["length"], 9, "{heard}");
     let own = headers(&answer);
     assert_eq!(
-        (&own["x-own"], &own["cookie"], &own["host"]),
-        (&json!("kept"), &json!("a=b"), &json!("localhost:8000"))
+        (&own["x-own"], &own["cookie"], &own["host"], &own["x-forwarded-host"]),
+        (&json!("kept"), &json!("a=b"), &json!("localhost:8000"), &json!(port.host))
     );
-    assert_eq!(own["x-forwarded-prefix"], PORT);
-    for gone in ["authorization", "x-api-key", "isle-namespace", "x-hop", "isle-door"] {
+    for gone in ["authorization", "x-api-key", "isle-ticket", "x-hop", "forwarded", "x-forwarded-prefix"] {
         assert!(own[gone].is_null(), "{gone}: {own}");
     }
-    assert!(!answer.text().contains(&operator.token));
-    assert!(answer.header("content-security-policy").unwrap().starts_with("sandbox "));
-    // With the key in its other place, `Authorization` is the program's.
-    let key = format!("X-API-Key: {}", operator.token);
-    let host = format!("Host: {}", operator.address);
-    let answer = http::tcp(
-        &operator.address,
-        &format!("GET {PORT}/"),
-        &[&host, &key, "Authorization: Basic eDp5"],
-        b"",
-    );
-    let own = headers(&answer);
-    assert!(own["authorization"] == "Basic eDp5" && own["x-api-key"].is_null(), "{own}");
-    // All the methods, and an answer without a body.
-    for method in ["GET", "POST", "DELETE", "PATCH", "OPTIONS"] {
-        assert_eq!(operator.ask(method, &format!("{PORT}/"), None).json()["method"], method);
+    for secret in [&operator.token, &tenant.token, &port.ticket] {
+        assert!(!answer.text().contains(secret.as_str()), "{own}");
     }
-    let moved = operator.ask("GET", &format!("{PORT}/moved"), None);
-    assert_eq!(
-        (moved.status, moved.header("location")),
-        (302, Some("/v1/sandboxes/box/ports/8000/elsewhere"))
-    );
-    assert_eq!(moved.header("set-cookie"), Some("a=1; Path=/v1/sandboxes/box/ports/8000/"));
+    // A token of Isle in the address is refused before the program could see it.
+    let told = port.ask(&format!("GET /?token={}", operator.token), &[], b"");
+    assert_eq!((told.status, told.code().as_str()), (400, "INVALID_ARGUMENT"));
+    // What is the program's own stays so.
+    let own = headers(&port.ask("GET /", &["Authorization: Bearer of-the-program", "X-API-Key: k"], b""));
+    assert!(own["authorization"] == "Bearer of-the-program" && own["x-api-key"] == "k", "{own}");
+    for method in ["GET", "POST", "DELETE", "PATCH", "OPTIONS"] {
+        assert_eq!(port.ask(&format!("{method} /"), &[], b"").json()["method"], method);
+    }
+    let moved = port.ask("GET /moved", &[], b"");
+    assert_eq!((moved.status, moved.header("location")), (302, Some("/elsewhere")));
+    assert_eq!(moved.header("set-cookie"), Some("a=1; Path=/"));
     assert_eq!(moved.header("access-control-allow-origin"), None);
-    // A megabyte each way is whole; on the Unix socket it needs no token.
-    let large = vec![b'x'; 1 << 20];
-    let heard = unix_raw(&daemon.socket(), &format!("POST {PORT}/large"), &[], &large).json();
+    // By the name of the listener it works too, and no cookie is set where all ports would share it.
+    let named = [format!("Host: {}", port.address), format!("Isle-Ticket: {}", port.ticket)];
+    let moved = port.raw("GET /moved", &[&named[0], &named[1]], b"");
+    assert_eq!((moved.status, moved.header("set-cookie")), (302, None));
+    // A megabyte each way is whole.
+    let heard = port.ask("POST /large", &[], &vec![b'x'; 1 << 20]).json();
     assert_eq!(heard["length"], 1 << 20, "{heard}");
-    // One caller and one port are one line of the audit, however often it comes.
+    // One caller and one port are one line of the audit, however often it comes; no ticket is on record.
     let audited = daemon.get("/v1/audit?sandbox=box&limit=500")["rows"].to_string();
-    assert_eq!(audited.matches("\"proxy\"").count(), 2, "by token and by user: {audited}");
-    assert!(daemon.succeeds(&["net", "box"]).contains("ports through the HTTP door: "));
-    let net = daemon.get("/v1/sandboxes/box/net");
-    let proxied = &net["proxied"];
+    assert_eq!(audited.matches("\"proxy\"").count(), 1, "{audited}");
+    assert!(audited.contains("port_url") && !audited.contains(&port.ticket), "{audited}");
+    assert!(
+        !daemon.log().contains(&port.ticket)
+            && !daemon.get("/v1/events/history").to_string().contains(&port.ticket)
+    );
+    assert!(daemon.succeeds(&["net", "box"]).contains("HTTP port proxy: "));
+    let proxied = daemon.get("/v1/sandboxes/box/net")["proxied"].clone();
     assert!(
         proxied["connections"].as_u64().unwrap() >= 9
             && proxied["received_bytes"].as_u64().unwrap() > 1 << 20,
-        "{net}"
+        "{proxied}"
     );
+    // Below the API there are no ports any more, and the answer says where they are.
+    let gone = operator.ask("GET", "/v1/sandboxes/box/ports/8000/", None);
+    assert_eq!((gone.status, gone.code().as_str()), (410, "OPERATION_NOT_FOUND"));
+    assert!(gone.text().contains("isle url"), "{}", gone.text());
+    assert_eq!(operator.get("/v1/sandboxes/box/ports/8000")["listening"], true);
 }
 
-#[test]
-fn nobody_reaches_a_port_without_the_token_of_its_namespace() {
-    let Some((daemon, operator)) = serving(&[]) else { return };
-    let host = format!("Host: {}", operator.address);
-    let line = format!("GET {PORT}/");
-    let stranger = http::tcp(&operator.address, &line, &[&host], b"");
-    assert_eq!((stranger.status, stranger.code().as_str()), (401, "UNAUTHENTICATED"));
-    let bearer = format!("Authorization: Bearer {}", operator.token);
-    for (header, other) in [(&host, "Origin: https://evil.example"), (&host, "Origin: null")] {
-        let answer = http::tcp(&operator.address, &line, &[header, &bearer, other], b"");
-        assert_eq!((answer.status, answer.code().as_str()), (403, "FORBIDDEN"), "{other}");
+per_connection!(a_browser_trades_the_ticket_for_a_cookie_of_that_host_alone);
+
+fn a_browser_trades_the_ticket_for_a_cookie_of_that_host_alone() {
+    let (daemon, _) = require!(serving(&[]));
+    let port = Port::mint(&daemon, 8000);
+    let host = format!("Host: {}", port.host);
+    let open = format!("GET //evil.example/page?isle_ticket={}&x=%20", port.ticket);
+    let traded = port.raw(&open, &[&host, "Sec-Fetch-Site: none"], b"");
+    assert_eq!((traded.status, traded.header("location")), (303, Some("/evil.example/page?x=%20")));
+    assert_eq!(traded.header("referrer-policy"), Some("no-referrer"));
+    let cookie = traded.header("set-cookie").unwrap().to_owned();
+    assert!(cookie.contains("; HttpOnly; SameSite=Strict") && !cookie.contains("Domain"), "{cookie}");
+    // From a link on another page the cookie would not be sent along a redirect, so a page leads on.
+    let linked = port.raw(&open, &[&host, "Sec-Fetch-Site: cross-site"], b"");
+    assert_eq!((linked.status, linked.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    assert!(
+        linked.text().contains("content=\"0;url=/evil.example/page?x=%20\"")
+            && !linked.text().contains(&port.ticket)
+    );
+    let cookie = format!("Cookie: {}", cookie.split(';').next().unwrap());
+    let own = format!("Origin: http://{}", port.host);
+    let heard = headers(&port.raw("POST /", &[&host, &cookie, &own, "Sec-Fetch-Site: same-origin"], b""));
+    assert_eq!(
+        (&heard["cookie"], &heard["origin"]),
+        (&Value::Null, &json!("http://localhost:8000")),
+        "{heard}"
+    );
+    // Elsewhere, from elsewhere and together with another one it is worth nothing.
+    let listener = format!("Host: {}", port.address);
+    assert_eq!(port.refused("GET /", &[&listener, &cookie]), unauthenticated());
+    let label = port.host.split_once('-').unwrap().1;
+    let other = format!("Host: 8001-{label}");
+    assert_eq!(port.refused("GET /", &[&other, &cookie]), unauthenticated());
+    let ticket = format!("Isle-Ticket: {}", port.ticket);
+    assert_eq!(port.refused("GET /", &[&other, &ticket]), unauthenticated());
+    for site in ["cross-site", "same-site", "nonsense"] {
+        let site = format!("Sec-Fetch-Site: {site}");
+        assert_eq!(port.refused("GET /", &[&host, &cookie, &site]), forbidden(), "{site}");
     }
-    let answer = http::tcp(&operator.address, &line, &["Host: evil.example", &bearer], b"");
-    assert_eq!((answer.status, answer.code().as_str()), (403, "FORBIDDEN"));
-    // A tenant reaches its own sandboxes, which are others than the operator's of the same name.
+    for origin in ["null", "http://evil.example", &format!("http://8001-{label}"), "http://127.0.0.1"] {
+        let origin = format!("Origin: {origin}");
+        assert_eq!(port.refused("GET /", &[&host, &cookie, &origin]), forbidden(), "{origin}");
+        assert_eq!(port.refused("GET /", &[&host, &ticket, &origin]), forbidden(), "{origin}");
+    }
+    let twice = format!("{cookie}; isle_ticket=x");
+    assert_eq!(port.refused("GET /", &[&host, &twice]), unauthenticated());
+    assert_eq!(port.refused(&format!("POST /?isle_ticket={}", port.ticket), &[&host]), unauthenticated());
+    for name in ["evil.example", &format!("{}.evil", port.host), "localhost", "127.0.0.1", ""] {
+        assert_eq!(port.refused("GET /", &[&format!("Host: {name}"), &ticket]), forbidden(), "{name}");
+    }
+    assert_eq!(port.ask("GET /", &[], b"").status, 200);
+}
+
+per_connection!(a_ticket_ends_with_its_time_its_sandbox_and_its_token);
+
+fn a_ticket_ends_with_its_time_its_sandbox_and_its_token() {
+    let (daemon, operator) = require!(serving(&[]));
+    let host = |port: &Port| format!("Host: {}", port.host);
+    let port = Port::mint(&daemon, 8000);
+    assert_eq!(port.refused("GET /", &[&host(&port)]), unauthenticated());
+    let almost = format!("Isle-Ticket: {}", &port.ticket[..42]);
+    assert_eq!(port.refused("GET /", &[&host(&port), &almost]), unauthenticated());
+    // What opens the API opens no port.
+    let bearer = format!("Authorization: Bearer {}", operator.token);
+    let token = format!("Isle-Ticket: {}", operator.token);
+    assert_eq!(port.refused("GET /", &[&host(&port), &bearer]), unauthenticated());
+    assert_eq!(port.refused("GET /", &[&host(&port), &token]), unauthenticated());
+    // And a ticket opens nothing of the API.
+    let as_token = Caller { address: operator.address.clone(), token: port.ticket.clone() };
+    assert_eq!(as_token.ask("GET", "/v1/sandboxes", None).status, 401);
+    assert_eq!(port.ask("GET /v1/sandboxes", &[], b"").json()["path"], "/v1/sandboxes");
+    let wish = json!({ "lifetime": "1s" });
+    let short = Port::of(&daemon.post("/v1/sandboxes/box/ports/8000/url", wish));
+    until("it has expired", || short.ask("GET /", &[], b"").status == 401);
+    for lifetime in ["0s", "2d"] {
+        let wish = json!({ "lifetime": lifetime });
+        assert_eq!(
+            daemon.refused("POST", "/v1/sandboxes/box/ports/8000/url", Some(&wish))["code"],
+            "INVALID_ARGUMENT"
+        );
+    }
+    // A tenant's ends with its token, and what is open then is cut.
+    let id = |daemon: &TestDaemon| {
+        let tokens = daemon.get("/v1/tokens?namespace=one")["tokens"].clone();
+        tokens[0]["id"].as_str().unwrap().to_owned()
+    };
     let one = tenant(&daemon, &operator.address, "one");
-    let answer = one.ask("GET", &format!("{PORT}/"), None);
-    assert_eq!((answer.status, answer.code().as_str()), (404, "SANDBOX_NOT_FOUND"));
+    assert_eq!(
+        one.ask("POST", "/v1/sandboxes/box/ports/8000/url", Some(&json!({}))).code(),
+        "SANDBOX_NOT_FOUND"
+    );
     let serve = json!({ "argv": ["python3", "-c", SERVER], "wait": "0s" });
     assert_eq!(one.ask("POST", "/v1/sandboxes/box/exec", Some(&serve)).status, 200);
     assert_eq!(one.get("/v1/sandboxes/box/ports/8000?wait=60s")["listening"], true);
-    let answer = one.ask("GET", &format!("{PORT}/mine"), None);
-    assert_eq!(answer.json()["path"], "/mine", "{}", answer.text());
-    assert!(!answer.text().contains(&one.token));
+    let theirs = Port::of(&one.ask("POST", "/v1/sandboxes/box/ports/8000/url", Some(&json!({}))).json());
+    assert_ne!(theirs.host, port.host, "one name, two namespaces, two origins");
+    assert_eq!(theirs.ask("GET /mine", &[], b"").json()["path"], "/mine");
+    let ours = format!("Isle-Ticket: {}", port.ticket);
+    assert_eq!(port.refused("GET /", &[&host(&theirs), &ours]), unauthenticated());
+    let mut slow = open(&theirs, "GET /slow", "");
+    assert_eq!(status(&mut slow), "HTTP/1.1 200 OK");
+    daemon.succeeds(&["token", "revoke", &id(&daemon)]);
+    assert_eq!(theirs.ask("GET /", &[], b"").status, 401);
+    let mut rest = Vec::new();
+    let cut = slow.read_to_end(&mut rest).is_err() || !rest.ends_with(b"0\r\n\r\n");
+    assert!(cut, "{}", String::from_utf8_lossy(&rest));
+    assert_eq!(port.ask("GET /", &[], b"").status, 200, "others are none the worse");
+    // A sandbox that is made again is another one.
+    daemon.post("/v1/sandboxes/box/reset", json!({}));
+    assert_eq!(port.ask("GET /", &[], b"").status, 401);
+    start(&daemon);
+    assert_eq!(port.ask("GET /", &[], b"").status, 401);
+    let again = Port::mint(&daemon, 8000);
+    assert_ne!(again.host, port.host);
+    assert_eq!(again.ask("GET /", &[], b"").status, 200);
+    let printed = daemon.succeeds(&["url", "box", "8000", "--for", "10m"]);
+    assert!(printed.starts_with(&format!("http://{}/?isle_ticket=", again.host)), "{printed}");
 }
 
-#[test]
+per_connection!(ports_are_not_served_where_the_operator_says_so);
+
+fn ports_are_not_served_where_the_operator_says_so() {
+    let (daemon, operator) = require!(serving(&[("ISLE_PORTS_LISTEN", "off")]));
+    let error = daemon.refused("POST", "/v1/sandboxes/box/ports/8000/url", Some(&json!({})));
+    assert_eq!(error["code"], "BACKEND_UNAVAILABLE", "{error}");
+    assert!(error.to_string().contains("ports_listen"), "{error}");
+    assert_eq!(operator.get("/v1/sandboxes/box/ports/8000")["listening"], true);
+}
+
+per_connection!(a_port_where_nobody_answers_is_said_to_be_so);
+
 fn a_port_where_nobody_answers_is_said_to_be_so() {
-    let Some((daemon, operator)) = serving(&[]) else { return };
-    let get = |path: &str| operator.ask("GET", path, None);
-    let nobody = get("/v1/sandboxes/box/ports/8001/");
+    let (daemon, operator) = require!(serving(&[]));
+    let nobody = Port::mint(&daemon, 8001).ask("GET /x", &[], b"");
     assert_eq!((nobody.status, nobody.code().as_str()), (502, "NOTHING_LISTENS"));
-    let error = daemon.refused("GET", "/v1/sandboxes/box/ports/8001/x", None);
-    assert!(error["message"].as_str().unwrap().contains("nothing listens on port 8001 of box"), "{error}");
+    assert!(nobody.text().contains("nothing listens on port 8001 of box"), "{}", nobody.text());
+    let port = Port::mint(&daemon, 8000);
     for path in ["nonsense", "silence"] {
-        let answer = get(&format!("{PORT}/{path}"));
+        let answer = port.ask(&format!("GET /{path}"), &[], b"");
         assert_eq!((answer.status, answer.code().as_str()), (502, "NOTHING_LISTENS"), "{path}");
     }
-    for port in ["0", "65536", "x", "08000"] {
-        let answer = get(&format!("/v1/sandboxes/box/ports/{port}/"));
-        assert_eq!((answer.status, answer.code().as_str()), (400, "INVALID_ARGUMENT"), "{port}");
+    for wrong in ["0", "65536", "x"] {
+        let path = format!("/v1/sandboxes/box/ports/{wrong}/url");
+        assert_eq!(daemon.refused("POST", &path, Some(&json!({})))["code"], "INVALID_ARGUMENT", "{wrong}");
     }
-    let answer = get("/v1/sandboxes/nobody/ports/8000/");
-    assert_eq!((answer.status, answer.code().as_str()), (404, "SANDBOX_NOT_FOUND"));
+    let error = daemon.refused("POST", "/v1/sandboxes/nobody/ports/8000/url", Some(&json!({})));
+    assert_eq!(error["code"], "SANDBOX_NOT_FOUND");
     assert!(!daemon.names().contains(&"nobody".to_owned()));
     if daemon.offers("process") {
         daemon
             .post("/v1/sandboxes", json!({ "sandbox": "plain", "tier": "process", "allow_downgrade": true }));
         // What listens on this host is not what listens in the sandbox.
         let port = operator.address.rsplit(':').next().unwrap();
-        for (method, path) in [
-            ("GET", format!("/v1/sandboxes/plain/ports/{port}/healthz")),
-            ("GET", format!("/v1/sandboxes/plain/ports/{port}")),
+        let answer = operator.ask("GET", &format!("/v1/sandboxes/plain/ports/{port}"), None);
+        assert_eq!((answer.status, answer.code().as_str()), (503, "BACKEND_UNAVAILABLE"));
+        for (path, body) in [
+            (format!("/v1/sandboxes/plain/ports/{port}/url"), json!({})),
+            ("/v1/sandboxes/plain/ports".to_owned(), json!({ "port": 1, "host_port": 0 })),
         ] {
-            let answer = operator.ask(method, &path, None);
-            assert_eq!((answer.status, answer.code().as_str()), (503, "BACKEND_UNAVAILABLE"), "{path}");
+            let error = daemon.refused("POST", &path, Some(&body));
+            assert_eq!(error["code"], "BACKEND_UNAVAILABLE", "{error}");
         }
-        let error =
-            daemon.refused("POST", "/v1/sandboxes/plain/ports", Some(&json!({ "port": 1, "host_port": 0 })));
-        assert_eq!(error["code"], "BACKEND_UNAVAILABLE", "{error}");
     }
-    assert_eq!(
-        get(PORT).json()["listening"],
-        true,
-        "without the slash it is asked whether something listens"
-    );
 }
 
 /// Sends a request over TCP and leaves the connection open.
-fn open(operator: &Caller, line: &str, more: &str) -> BufReader<TcpStream> {
-    let mut stream = TcpStream::connect(&operator.address).unwrap();
+fn open(port: &Port, line: &str, more: &str) -> BufReader<TcpStream> {
+    let mut stream = TcpStream::connect(&port.address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(90))).unwrap();
-    let Caller { address, token } = operator;
-    let head = format!("{line} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\n{more}\r\n");
+    let Port { host, ticket, .. } = port;
+    let head = format!("{line} HTTP/1.1\r\nHost: {host}\r\nIsle-Ticket: {ticket}\r\n{more}\r\n");
     stream.write_all(head.as_bytes()).unwrap();
     BufReader::new(stream)
 }
@@ -280,11 +439,13 @@ fn status(reader: &mut impl BufRead) -> String {
     first.trim_end().to_owned()
 }
 
-#[test]
+per_connection!(answers_come_as_they_are_made_and_upgrades_carry_anything_both_ways);
+
 fn answers_come_as_they_are_made_and_upgrades_carry_anything_both_ways() {
-    let Some((mut daemon, operator)) = serving(&[]) else { return };
+    let (mut daemon, _) = require!(serving(&[]));
+    let port = Port::mint(&daemon, 8000);
     // The first half is there while the program still waits for us.
-    let mut slow = open(&operator, &format!("GET {PORT}/slow"), "");
+    let mut slow = open(&port, "GET /slow", "");
     assert_eq!(status(&mut slow), "HTTP/1.1 200 OK");
     let mut first = [0; 10];
     slow.read_exact(&mut first).unwrap();
@@ -294,11 +455,8 @@ fn answers_come_as_they_are_made_and_upgrades_carry_anything_both_ways() {
     slow.read_exact(&mut rest).unwrap();
     assert_eq!(&rest, b"6\r\nsecond\r\n0\r\n\r\n");
     // Upgraded, it is a pipe; when one side has ended the other still speaks.
-    let mut pipe = open(
-        &operator,
-        &format!("GET {PORT}/upgrade"),
-        "Connection: keep-alive, Upgrade\r\nUpgrade: anything/1\r\n",
-    );
+    let upgrade = "Connection: keep-alive, Upgrade\r\nUpgrade: anything/1\r\n";
+    let mut pipe = open(&port, "GET /upgrade", upgrade);
     assert!(status(&mut pipe).starts_with("HTTP/1.1 101 "));
     let data: Vec<u8> = (0..3_000_000_u32).map(|number| number.to_le_bytes()[0]).collect();
     let mut writer = pipe.get_ref().try_clone().unwrap();
@@ -313,23 +471,35 @@ fn answers_come_as_they_are_made_and_upgrades_carry_anything_both_ways() {
     let (echo, word) = back.split_at(data.len());
     assert!(echo == data, "what came back is not what was sent");
     assert_eq!(String::from_utf8_lossy(word), format!("and that was all: {}", data.len()));
+    // An upgrade from a page of another origin, or without the ticket, is none.
+    let foreign = format!("{upgrade}Origin: http://evil.example\r\n");
+    assert!(status(&mut open(&port, "GET /upgrade", &foreign)).starts_with("HTTP/1.1 403 "));
+    let nobody = Port { ticket: "x".repeat(43), address: port.address.clone(), host: port.host.clone() };
+    assert!(status(&mut open(&nobody, "GET /upgrade", upgrade)).starts_with("HTTP/1.1 401 "));
+    // Where the program does not agree, what follows on the connection is not read as a request.
+    let mut refused = open(&port, "GET /plain", &format!("{upgrade}\r\nGET /hidden HTTP/1.1\r\nHost: x\r\n"));
+    let mut said = String::new();
+    refused.read_to_string(&mut said).unwrap();
+    assert!(said.starts_with("HTTP/1.1 200 ") && said.contains("connection: close"), "{said}");
+    assert_eq!(said.matches("HTTP/1.1 ").count(), 1, "{said}");
     // A caller who leaves ends its connection inside, and none is counted as open.
     daemon.shell("box", "rm go");
-    let mut gone = open(&operator, &format!("GET {PORT}/slow"), "");
+    let mut gone = open(&port, "GET /slow", "");
     assert_eq!(status(&mut gone), "HTTP/1.1 200 OK");
     until("only that one is open", || daemon.get("/v1/sandboxes/box/net")["proxied"]["open"] == 1);
     drop(gone);
     until("nothing is open", || daemon.get("/v1/sandboxes/box/net")["proxied"]["open"] == 0);
     // A daemon that goes down does not wait for answers that never end.
-    let mut held = open(&operator, &format!("GET {PORT}/slow"), "");
+    let mut held = open(&port, "GET /slow", "");
     assert_eq!(status(&mut held), "HTTP/1.1 200 OK");
     assert!(daemon.terminate().success());
     daemon.launch();
 }
 
-#[test]
+per_connection!(ports_on_the_host_are_capped_counted_and_closed_halfway);
+
 fn ports_on_the_host_are_capped_counted_and_closed_halfway() {
-    let Some((daemon, _operator)) = serving(&[]) else { return };
+    let (daemon, _operator) = require!(serving(&[]));
     let shown = daemon.post("/v1/sandboxes/box/ports", json!({ "port": 8000, "host_port": 0 }));
     let host_port = u16::try_from(shown["host_port"].as_u64().unwrap()).unwrap();
     let connect = || TcpStream::connect(("127.0.0.1", host_port)).unwrap();

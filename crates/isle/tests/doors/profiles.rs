@@ -124,7 +124,7 @@ fn a_profile_that_could_make_no_sandbox_is_told_with_file_and_line_and_starts_no
         assert!(!output.status.success(), "{text}: {said}");
         let place = format!("config.toml:{line}:");
         assert!(said.contains("error[CONFIG_INVALID]") && said.contains(&place), "{text}: {said}");
-        assert!(said.contains(word) && said.contains("→"), "{text}: {said}");
+        assert!(said.contains(word) && said.contains("hint: "), "{text}: {said}");
     }
     let workspace = Home::new();
     workspace.write(".isle.toml", "[profiles.small]\ncpus = 1\n");

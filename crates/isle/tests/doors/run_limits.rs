@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{TestDaemon, finish};
+use crate::harness::{TestDaemon, finish, needs_tier, require};
 
 /// Uses up CPU time for ever.
 const SPIN: &str = "while :; do :; done";
@@ -158,9 +158,7 @@ fn limits_of_a_run_that_make_no_sense_are_refused() {
 #[test]
 fn processes_of_a_run_are_not_counted_where_that_would_count_the_host() {
     let daemon = TestDaemon::start();
-    if !daemon.offers("process") {
-        return;
-    }
+    require!(needs_tier("process"));
     let body = json!({"command": "true", "tier": "process", "limits": {"processes": 20}});
     if rustix::process::geteuid().is_root() {
         assert_eq!(daemon.post("/v1/runs", body)["state"], "completed");

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::json;
 
-use crate::harness::{TestDaemon, finish, until, until_some};
+use crate::harness::{TestDaemon, certificate_for, per_connection, until, until_some};
 
 /// Serves TLS on one port and plain HTTP on another, and writes down each Authorization and address.
 const SERVER: &str = "
@@ -27,16 +27,6 @@ threading.Thread(target=plain.serve_forever, daemon=True).start()
 open('ports.new', 'w').write(f'{sealed.server_port} {plain.server_port}'); os.rename('ports.new', 'ports')
 sealed.serve_forever()";
 
-/// An authority, and a certificate for `api.test` by it.
-const MAKE: &str = r"set -e
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj '/CN=Test authority' \
-    -keyout ca.key -out ca.pem 2>/dev/null
-openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj '/CN=api.test' \
-    -keyout key.pem -out request.pem 2>/dev/null
-printf 'subjectAltName=DNS:api.test\n' > extensions
-openssl x509 -req -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile extensions \
-    -out cert.pem 2>/dev/null";
-
 struct Server {
     child: Child,
     directory: tempfile::TempDir,
@@ -54,8 +44,7 @@ impl Drop for Server {
 impl Server {
     fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let made = finish(Command::new("sh").args(["-c", MAKE]).current_dir(directory.path()));
-        assert!(made.status.success(), "{made:?}");
+        certificate_for(directory.path(), "api.test");
         let mut command = Command::new("python3");
         command.args(["-c", SERVER]).current_dir(directory.path());
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -102,7 +91,8 @@ fn set(daemon: &TestDaemon, value: &str) {
     daemon.post("/v1/secrets", json!({"name": "KEY", "value": value, "hosts": ["api.test"]}));
 }
 
-#[test]
+per_connection!(the_hosts_of_a_secret_see_its_value_and_nobody_else_does);
+
 fn the_hosts_of_a_secret_see_its_value_and_nobody_else_does() {
     let server = Server::start();
     let daemon = server.daemon();
@@ -112,7 +102,7 @@ fn the_hosts_of_a_secret_see_its_value_and_nobody_else_does() {
     daemon.post("/v1/sandboxes/box/secrets", json!({"secrets": ["KEY"]}));
     // What the host sends back is masked.
     let said = daemon.shell("box", &server.asking("/1"));
-    assert_eq!(said, "echo Bearer [secret KEY]");
+    assert_eq!(said, format!("echo Bearer {}", "*".repeat(first.len())));
     assert_eq!(server.heard(), format!("/1 Bearer {first}"));
     // A new value holds from the next request on, also for a program that goes on.
     set(&daemon, second);
@@ -139,7 +129,8 @@ fn the_hosts_of_a_secret_see_its_value_and_nobody_else_does() {
     assert!(!server.heard().contains(second), "{}", server.heard());
 }
 
-#[test]
+per_connection!(a_secret_of_a_run_is_swapped_while_that_run_goes_on);
+
 fn a_secret_of_a_run_is_swapped_while_that_run_goes_on() {
     let server = Server::start();
     let daemon = server.daemon();

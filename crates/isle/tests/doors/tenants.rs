@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::mcp::Client;
 use crate::harness::http::{self, Answer, unix_raw};
-use crate::harness::{TestDaemon, finish, until_some};
+use crate::harness::{TestDaemon, finish, until, until_some};
 
 pub(crate) const JSON: &str = "Content-Type: application/json";
 pub(crate) const ACCEPT: &str = "Accept: application/json, text/event-stream";
@@ -29,7 +29,7 @@ impl Caller {
 
     pub(crate) fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Answer {
         let body = body.map(Value::to_string).unwrap_or_default();
-        let kind: &[&str] = if body.is_empty() { &[] } else { &[JSON] };
+        let kind: &[&str] = if method == "GET" { &[] } else { &[JSON] };
         self.raw(&format!("{method} {path}"), kind, body.as_bytes())
     }
 
@@ -155,7 +155,7 @@ fn what_is_another_tenants_is_answered_as_what_never_was() {
         ("POST", "/v1/sandboxes/NAME/env", Some(json!({ "action": "list" }))),
         ("POST", "/v1/sandboxes/NAME/reset", Some(json!({}))),
         ("DELETE", "/v1/sandboxes/NAME", None),
-        ("DELETE", "/v1/sandboxes/NAME?wipe=true", None),
+        ("DELETE", "/v1/sandboxes/NAME", Some(json!({ "wipe": true }))),
     ] {
         let asked = |name: &str| two.ask(method, &path.replace("NAME", name), body.as_ref());
         the_same(&asked("web"), &asked("nob"), "web", "nob");
@@ -324,7 +324,7 @@ fn workspaces_of_the_same_name_are_wiped_one_at_a_time() {
     }
     assert_eq!(one.ask("DELETE", "/v1/sandboxes/web", None).status, 200);
     assert_eq!(two.shell("web", "cat note")["stdout"], "two\n");
-    assert_eq!(two.ask("DELETE", "/v1/sandboxes/web?wipe=true", None).status, 200);
+    assert_eq!(two.ask("DELETE", "/v1/sandboxes/web", Some(&json!({ "wipe": true }))).status, 200);
     assert_eq!(one.shell("web", "cat note")["stdout"], "one\n", "its workspace stayed");
     assert_eq!(two.shell("web", "cat note || echo gone")["stdout"], "gone\n");
     // A named process tier keeps its places apart, too.
@@ -349,20 +349,91 @@ fn workspaces_of_the_same_name_are_wiped_one_at_a_time() {
 
 #[test]
 fn children_are_of_the_namespace_of_their_parents() {
-    let (daemon, address) = listening(&[("ISLE_SPAWN_POLICIES", "web = { max_total = 2 }")]);
+    let (daemon, address) = listening(&[("ISLE_SPAWN_POLICIES", "'*@web' = { max_total = 2 }")]);
     let (one, two) = (tenant(&daemon, &address, "one"), tenant(&daemon, &address, "two"));
     for caller in [&one, &two] {
         caller.shell("web", "until isle-ctl ping; do :; done");
         let made = caller.shell("web", "isle-ctl spawn --name kid --memory 64M");
-        assert_eq!(made["stdout"], "kid\n", "the same name for each: {made}");
+        assert_eq!(made["stdout"], "web/kid\n", "the same name for each: {made}");
     }
     one.post("/v1/sandboxes/web/children", json!({ "name": "second", "memory": "64M" }));
-    let asked = |name: &str| two.ask("DELETE", &format!("/v1/children/{name}"), None);
+    let asked = |name: &str| two.ask("DELETE", &format!("/v1/children/web%2F{name}"), None);
     the_same(&asked("second"), &asked("nobody"), "second", "nobody");
     assert_eq!(two.get("/v1/sandboxes/web/children")["total"]["used"], 1, "each has a count of its own");
     let refused = one.ask("POST", "/v1/sandboxes/web/children/reset_count", Some(&json!({})));
     assert_eq!(refused.status, 403, "the operator's affair: {}", refused.text());
     assert_eq!(one.ask("DELETE", "/v1/sandboxes/web", None).status, 200);
     assert_eq!(one.names(), Vec::<String>::new());
-    assert_eq!(two.names(), ["kid", "web"], "those of the other go on");
+    assert_eq!(two.names(), ["web", "web/kid"], "those of the other go on");
+}
+
+#[test]
+fn a_tenant_is_not_told_where_the_daemon_lives_nor_what_others_do() {
+    let (daemon, address) = listening(&[]);
+    let (one, two) = (tenant(&daemon, &address, "one"), tenant(&daemon, &address, "two"));
+    one.shell("box", "true");
+    // A run is answered before its end is an event.
+    until("the end of the run is told", || {
+        let ends = one.get("/v1/events/history?kind=run_completed");
+        ends["events"].as_array().is_some_and(|events| !events.is_empty())
+    });
+    let own = one.get("/v1/events/history")["newest"].as_u64().unwrap();
+    for _ in 0..3 {
+        two.shell("busy", "true");
+        daemon.shell("busy", "true");
+    }
+    let history = one.get("/v1/events/history");
+    assert_eq!(history["newest"].as_u64(), Some(own), "{history}");
+    assert!(daemon.get("/v1/events/history")["newest"].as_u64().unwrap() > own);
+    let version = one.get("/v1/version");
+    let names: Vec<&String> = version.as_object().unwrap().keys().collect();
+    assert_eq!(names, ["api", "version"], "{version}");
+    let health = one.get("/v1/health");
+    assert!(health.get("sweeper").is_none() && health["sandboxes"] == 1, "{health}");
+    // Since when the daemon runs, what the host has and how others' rows hash is not theirs.
+    assert!(health.get("uptime_seconds").is_none(), "{health}");
+    let runtimes = one.get("/v1/runtimes");
+    assert!(
+        runtimes["facts"] == json!({}) && !runtimes["tiers"].as_array().unwrap().is_empty(),
+        "{runtimes}"
+    );
+    let limits = one.ask("POST", "/v1/limits", Some(&json!({}))).text();
+    assert!(!limits.contains("\"caps\""), "{limits}");
+    let rows = one.get("/v1/audit?limit=100");
+    let rows = rows["rows"].as_array().unwrap();
+    assert!(!rows.is_empty() && rows.iter().all(|row| row.get("prev_hash").is_none()), "{rows:?}");
+    // Nothing a tenant can read names the state directory or the process.
+    let state_dir = daemon.home().state_dir().to_str().unwrap().to_owned();
+    let pid = format!("\"pid\":{}", daemon.pid());
+    for path in [
+        "/v1/health",
+        "/v1/version",
+        "/v1/status",
+        "/v1/status?sandbox=box",
+        "/v1/inspect",
+        "/v1/runtimes",
+        "/v1/usage",
+        "/v1/runs",
+        "/v1/audit?limit=100",
+        "/v1/events/history",
+        "/v1/sandboxes",
+        "/v1/sandboxes/box/net",
+        "/v1/sandboxes/nobody/grants",
+        "/v1/jobs",
+        "/v1/syncs",
+        "/v1/secrets",
+        "/readyz",
+        "/metrics",
+        "/v1/stats",
+    ] {
+        let text = one.ask("GET", path, None).text();
+        assert!(!text.contains(&state_dir) && !text.contains(&pid), "{path}: {text}");
+    }
+    // The operator is told.
+    let operator = daemon.get("/v1/version");
+    assert_eq!((&operator["pid"], &operator["state_dir"]), (&json!(daemon.pid()), &json!(state_dir)));
+    let health = daemon.get("/v1/health");
+    assert!(health["sweeper"]["passes"].is_u64() && health["uptime_seconds"].is_u64(), "{health}");
+    assert!(!daemon.get("/v1/runtimes")["facts"].as_object().unwrap().is_empty());
+    assert!(daemon.get("/v1/audit?limit=1")["rows"][0]["prev_hash"].is_string());
 }

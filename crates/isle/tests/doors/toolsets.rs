@@ -116,3 +116,32 @@ fn an_unknown_set_of_tools_is_refused_before_the_session_begins() {
     assert!(!refused.status.success() && refused.stdout.is_empty());
     assert!(words.contains("INVALID_ARGUMENT") && words.contains("\"tools\""), "{words}");
 }
+
+#[test]
+fn what_is_the_operators_is_asked_for_by_name_and_no_credential_goes_to_a_model() {
+    let daemon = TestDaemon::start();
+    let minting = ["create_token", "add_webhook", "port_url"];
+    let (mut client, _) = Client::initialized_with(&daemon, REVISION, &["--toolsets", "all"]);
+    let shown = listed(&mut client);
+    let shown = names(&shown);
+    assert!(shown.contains(&"net") && shown.contains(&"list_contexts"), "{shown:?}");
+    for hidden in ["limits", "list_tokens", "revoke_token", "audit"].iter().chain(&minting) {
+        assert!(!shown.contains(hidden), "{hidden}: {shown:?}");
+        let call = json!({"name": hidden, "arguments": {"namespace": "evil"}});
+        assert!(client.request("tools/call", call)["error"].is_object(), "{hidden}");
+    }
+    drop(client);
+    let over = over_http(&daemon, "?toolsets=all", "tools/list", json!({}))["result"]["tools"].clone();
+    assert!(!names(over.as_array().unwrap()).contains(&"limits"));
+    // By its name it is shown, and still nothing that mints.
+    let (mut client, _) = Client::initialized_with(&daemon, REVISION, &["--toolsets", "all,admin"]);
+    let shown = listed(&mut client);
+    let shown = names(&shown);
+    assert!(shown.contains(&"limits") && shown.contains(&"exec"), "{shown:?}");
+    for hidden in minting {
+        assert!(!shown.contains(&hidden), "{hidden}");
+        let call = json!({"name": hidden, "arguments": {"namespace": "evil"}});
+        assert!(client.request("tools/call", call)["error"].is_object(), "{hidden}");
+    }
+    assert_eq!(daemon.get("/v1/tokens")["tokens"], json!([]));
+}

@@ -2,15 +2,13 @@
 
 use serde_json::Value;
 
-use crate::contexts::has;
-use crate::harness::{TestDaemon, finish};
+use crate::contexts::needs;
+use crate::harness::{TestDaemon, finish, require};
 
 #[test]
 fn isle_try_shows_a_connection_that_is_denied_and_then_granted() {
     let daemon = TestDaemon::start();
-    if !has(&daemon, "bash") {
-        return;
-    }
+    require!(needs(&daemon, "bash"));
     let tried = finish(&mut daemon.isle(&["try", "--json"]));
     let (said, errors) = (String::from_utf8_lossy(&tried.stdout), String::from_utf8_lossy(&tried.stderr));
     assert!(tried.status.success(), "{said}\n{errors}");

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::contexts::{both_tiers, code, has};
-use crate::harness::{TestDaemon, finish};
+use crate::harness::{TestDaemon, finish, needs_root, require};
 
 fn validate(daemon: &TestDaemon, sandbox: &str, arguments: Value) -> Value {
     daemon.post(&format!("/v1/sandboxes/{sandbox}/validate"), arguments)
@@ -222,10 +222,7 @@ fn what_cannot_be_checked_is_refused_with_the_reason() {
 
 #[test]
 fn a_check_without_an_interpreter_names_it() {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can hide programs");
-        return;
-    }
+    require!(needs_root("hide programs"));
     let directories = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"];
     let hidden = directories
         .iter()

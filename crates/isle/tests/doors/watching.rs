@@ -119,7 +119,7 @@ fn the_command_line_and_a_model_watch_files() {
     let mut said = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     said.read_line(&mut line).unwrap();
-    assert_eq!(line, "watching /workspace/d of box\n");
+    assert_eq!(line, "watching /workspace/d in box\n");
     let (mut client, _) = Client::initialized_with(&daemon, "2025-11-25", &["--toolsets", "files"]);
     let begun =
         client.call("watch_files", json!({"sandbox": "box", "path": "d"}))["structuredContent"].clone();

@@ -81,7 +81,7 @@ fn what_does_not_arrive_is_sent_again_also_by_the_next_daemon() {
     daemon.exec("box", json!({"command": "exit 3"}));
     until("it is tried, and tried again", || receiver.received().len() >= 2);
     let state = fares(&daemon, &added["webhook"]);
-    assert_eq!(state["last_error"], "it answered 503", "{state}");
+    assert_eq!(state["last_error"], "the receiver responded with status 503", "{state}");
     assert!(state["failed_tries"].as_u64().unwrap() >= 1 && state["next_try_at"].is_string(), "{state}");
     assert!(state["behind"].as_u64().unwrap() >= 1 && state["delivered"] == 0, "{state}");
     // The history is written a moment later than told.
@@ -114,7 +114,8 @@ fn redirects_are_not_followed_and_names_lead_nowhere_they_may_not() {
     let closed = daemon.post("/v1/webhooks", json!({"url": url, "kind": ["run_failed"]}));
     daemon.exec("box", json!({"command": "exit 3"}));
     until("the redirect is told", || {
-        fares(&daemon, &added["webhook"])["last_error"] == "it answered 307: redirects are not followed"
+        fares(&daemon, &added["webhook"])["last_error"]
+            == "the receiver responded with status 307: redirects are not followed"
     });
     until("the address is told", || {
         let why = fares(&daemon, &closed["webhook"])["last_error"].to_string();
@@ -178,7 +179,7 @@ fn namespaces_have_webhooks_of_their_own_and_tenants_and_models_add_none() {
     let refused = guest.ask("POST", "/v1/webhooks", Some(&wish));
     assert_eq!((refused.status, refused.code().as_str()), (403, "FORBIDDEN"));
     assert_eq!(guest.ask("GET", "/v1/webhooks", None).code(), "FORBIDDEN");
-    let (mut model, _) = Client::initialized_with(&daemon, "2025-11-25", &["--toolsets", "all"]);
+    let (mut model, _) = Client::initialized_with(&daemon, "2025-11-25", &["--toolsets", "all,admin"]);
     let tools = model.request("tools/list", json!({})).to_string();
     assert!(tools.contains("\"list_webhooks\"") && !tools.contains("\"add_webhook\""), "{tools}");
     let audit = daemon.get("/v1/audit?action=add_webhook").to_string();
@@ -193,7 +194,7 @@ fn a_secret_is_shown_once_and_worth_nothing_after_its_webhook_is_removed() {
     let secret = String::from_utf8(output.stdout).unwrap().trim().to_owned();
     let said = String::from_utf8(output.stderr).unwrap();
     let id = said.split_whitespace().find(|word| word.starts_with("hook_")).unwrap().to_owned();
-    assert!(secret.starts_with("whsec_") && said.contains("shown once"), "{secret} {said}");
+    assert!(secret.starts_with("whsec_") && said.contains("shown only once"), "{secret} {said}");
     let listed = daemon.succeeds(&["webhooks", "list", "--json", "--all"]);
     assert!(listed.contains(&id) && !listed.contains(&secret[..20]), "{listed}");
     daemon.shell("box", "true");

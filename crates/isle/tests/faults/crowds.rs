@@ -156,9 +156,9 @@ fn destroying_what_is_being_used_ends_each_command_in_one_way() {
 fn destroying_twice_is_told_the_second_time() {
     let ground = Ground::new();
     ground.daemon.shell("box", "true");
-    assert!(matches!(ground.ask("DELETE /v1/sandboxes/box?wipe=true", None), Told::Done(_)));
-    for query in ["", "?wipe=true"] {
-        let again = ground.ask(&format!("DELETE /v1/sandboxes/box{query}"), None);
+    assert!(matches!(ground.ask("DELETE /v1/sandboxes/box", Some(&json!({"wipe": true}))), Told::Done(_)));
+    for body in [json!({}), json!({"wipe": true})] {
+        let again = ground.ask("DELETE /v1/sandboxes/box", Some(&body));
         assert_eq!(again, Told::Refused("SANDBOX_NOT_FOUND".into()));
     }
     until("nothing is left", || ground.volumes().is_empty());

@@ -179,7 +179,7 @@ fn a_database_that_is_good_in_use_or_too_new_is_not_set_aside() {
     };
     assert!(repair(&ground).contains("ALREADY_EXISTS"), "a daemon runs");
     ground.daemon.terminate();
-    assert_eq!(repair(&ground), "Nothing is wrong with the database.\n");
+    assert_eq!(repair(&ground), "The database is intact.\n");
     let path = database(&ground);
     let opened = rusqlite::Connection::open(&path).unwrap();
     let version: u32 = opened.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();

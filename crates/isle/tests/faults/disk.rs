@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::ground::{Action, Ground, Told};
-use crate::harness::until;
+use crate::harness::{require, until};
 
 #[test]
 fn while_the_database_cannot_be_written_nothing_is_begun_and_what_ends_is_recorded_afterwards() {
@@ -74,9 +74,7 @@ fn a_run_whose_end_could_not_be_recorded_is_recorded_by_the_next_daemon() {
 fn a_full_writable_layer_survives_its_daemon_and_can_be_emptied() {
     let mut ground = Ground::new();
     ground.daemon.shell("box", "true");
-    if !ground.daemon.enforces("box", "disk_limit") {
-        return;
-    }
+    require!(ground.daemon.needs_enforced("box", "disk_limit"));
     ground.daemon.shell("box", "echo kept > file; cat /dev/zero > big 2>/dev/null; true");
     let told = ground.ask(
         "POST /v1/sandboxes/box/files/write",
@@ -96,7 +94,7 @@ fn a_wipe_after_a_destroy_that_failed_half_way_leaves_nothing_of_the_workspace()
     let told = ground.ask("DELETE /v1/sandboxes/box", None);
     assert!(matches!(told, Told::Refused(_)) && ground.has_fired(), "{told:?}");
     ground.disarm();
-    let told = ground.ask("DELETE /v1/sandboxes/box?wipe=true", None);
+    let told = ground.ask("DELETE /v1/sandboxes/box", Some(&json!({"wipe": true})));
     assert!(matches!(told, Told::Done(_)), "{told:?}");
     assert_eq!(ground.daemon.shell("box", "ls /workspace"), "");
     ground.daemon.succeeds(&["rm", "box", "--wipe"]);

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::ground::{Ground, Told, assert_usable};
 use crate::harness::processes_with;
+use crate::harness::skip;
 
 fn daemon_pid(ground: &Ground) -> Pid {
     Pid::from_raw(i32::try_from(ground.daemon.pid()).unwrap()).unwrap()
@@ -43,7 +44,7 @@ fn sandboxes_leave_the_last_descriptors_to_callers() {
         ground.ask("POST /v1/runs", Some(&json!({"command": "true"}))),
         Told::Refused("LIMIT_REACHED".into())
     );
-    assert!(matches!(ground.ask("DELETE /v1/sandboxes/before?wipe=true", None), Told::Done(_)));
+    assert!(matches!(ground.ask("DELETE /v1/sandboxes/before", Some(&json!({"wipe": true}))), Told::Done(_)));
     let more = Rlimit { current: old.current.map(|now| now.min(4096)), maximum: Some(4096) };
     prlimit(Some(pid), Resource::Nofile, more).unwrap();
     assert_usable(&ground, &format!("box{made}"));
@@ -81,8 +82,7 @@ fn without_processes_a_sandbox_is_refused_with_a_code_and_leaves_nothing() {
         status.lines().any(|line| line.strip_prefix("PPid:").is_some_and(|parent| parent.trim() == us))
     });
     let Some(limit) = ProcessLimit::of(server.unwrap()) else {
-        println!("skipped: nothing here can limit the processes of a fork server");
-        return;
+        skip!("nothing here can limit the processes of a fork server");
     };
     assert_eq!(
         ground.ask("POST /v1/sandboxes", Some(&json!({"sandbox": "box"}))),
@@ -126,6 +126,7 @@ impl ProcessLimit {
         })?;
         let home = base.join(own.trim_start_matches('/'));
         let path = base.join(format!("isle-test-{member}"));
+        crate::harness::run::note(&format!("isle-test-{member}"));
         std::fs::create_dir(&path).ok()?;
         let limit = Self::Cgroup { path: path.clone(), member, home };
         std::fs::write(path.join("pids.max"), "1").ok()?;

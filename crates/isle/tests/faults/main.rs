@@ -11,10 +11,6 @@ mod crowds;
 mod database;
 mod disk;
 mod exhaustion;
-mod ground;
-#[path = "../harness/mod.rs"]
-#[expect(dead_code, unused_imports, reason = "shared with the other end-to-end tests, which use the rest")]
-mod harness;
 mod medium;
 mod parts;
 mod points;
@@ -22,3 +18,6 @@ mod recovery;
 mod scenes;
 mod spare;
 mod streams;
+
+use isle_e2e as harness;
+use isle_e2e::failpoints as ground;

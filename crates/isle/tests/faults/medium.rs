@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use crate::ground::{Ground, Told, ask};
-use crate::harness::{Home, TestDaemon, finish, until};
+use crate::harness::{Home, Missing, TestDaemon, finish, needs_root, needs_user, require, until, until_some};
 
 /// The file under a loop device. What is done to it is undone when the test ends, however it ends: whoever
 /// undoes it waits for the end of a pipe.
@@ -24,14 +24,16 @@ struct Medium {
 
 /// In the directory of the file, so that no argument tells whose it is: such processes are leaks.
 const UNDO: &str = r#"cat >/dev/null; chattr -i "$1" 2>/dev/null
-    [ -z "$2" ] || until ! mountpoint -q "$2" || umount -l "$2"; do sleep 0.1; done"#;
+    [ -z "$2" ] || until ! mountpoint -q "$2" || umount -l "$2"; do sleep 0.1; done
+    [ -z "$3" ] || losetup -d "$3""#;
 
 impl Medium {
-    /// `mounted` names a directory beside the file that is to be unmounted in the end, or nothing.
-    fn new(image: PathBuf, mounted: &str) -> Self {
+    /// `mounted` names a directory beside the file that is to be unmounted in the end, `device` what shows the
+    /// file until then; both may be empty.
+    fn new(image: PathBuf, mounted: &str, device: &str) -> Self {
         let mut undoer = Command::new("setsid")
             .args(["sh", "-c", UNDO, "sh"])
-            .args([image.file_name().unwrap(), mounted.as_ref()])
+            .args([image.file_name().unwrap(), mounted.as_ref(), device.as_ref()])
             .current_dir(image.parent().unwrap())
             .stdin(Stdio::piped())
             .spawn()
@@ -52,15 +54,12 @@ impl Medium {
     }
 
     /// From now on nothing can be written. Whether that is so depends on what the file itself is on.
-    fn refuse_writes(&self) -> bool {
+    fn refuse_writes(&self) -> Result<(), Missing> {
         let file = std::fs::OpenOptions::new().read(true).write(true).open(&self.image).unwrap();
         let mut first = [0];
         file.read_exact_at(&mut first, 0).unwrap();
         let refused = run("chattr", &["+i", self.path()]) && file.write_all_at(&first, 0).is_err();
-        if !refused {
-            println!("skipped: a file here can be written that is immutable");
-        }
-        refused
+        if refused { Ok(()) } else { Err(Missing::on_host("an immutable file can be written here")) }
     }
 
     fn take_writes(&self) {
@@ -74,9 +73,11 @@ impl Medium {
         std::fs::OpenOptions::new().write(true).open(&self.image).unwrap().set_len(0).unwrap();
     }
 
-    /// What was there is back; nobody may use it at that moment.
+    /// What was there is back, in the same file; nobody may use it at that moment.
     fn give_back(&self) {
-        std::fs::rename(self.image.with_extension("kept"), &self.image).unwrap();
+        let kept = self.image.with_extension("kept");
+        assert!(run("cp", &["--sparse=always", kept.to_str().unwrap(), self.path()]));
+        std::fs::remove_file(kept).unwrap();
     }
 }
 
@@ -92,41 +93,46 @@ impl Drop for Medium {
 struct Disk {
     medium: Medium,
     place: PathBuf,
+    /// The same one for as long as the test lives, as a disk of a machine is.
+    device: String,
 }
 
 impl Disk {
-    fn mounted_at(place: PathBuf) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            println!("skipped: only root can make a disk that fails");
-            return None;
-        }
+    fn mounted_at(place: PathBuf) -> Result<Self, Missing> {
+        needs_root("make a disk that fails")?;
         std::fs::create_dir(&place).unwrap();
         let image = place.with_extension("image");
         std::fs::File::create(&image).unwrap().set_len(192 << 20).unwrap();
         // Without a journal it goes on when the disk does.
         let made = run("mkfs.ext4", &["-q", "-F", "-O", "^has_journal", image.to_str().unwrap()]);
         let mounted = place.file_name().unwrap().to_str().unwrap().to_owned();
-        let disk = Self { medium: Medium::new(image, &mounted), place };
-        if !made || !disk.mount() {
-            println!("skipped: no file system can be made on a loop device here");
-            return None;
+        let attached = Command::new("losetup").args(["-f", "--show"]).arg(&image).output().unwrap();
+        let device = String::from_utf8(attached.stdout).unwrap().trim().to_owned();
+        let disk = Self { medium: Medium::new(image, &mounted, &device), place, device };
+        if !made || disk.device.is_empty() || !disk.mount() {
+            return Err(Missing::on_host("no file system can be made on a loop device here"));
         }
-        Some(disk)
+        Ok(disk)
     }
 
     fn mount(&self) -> bool {
-        let options = ["-t", "ext4", "-o", "loop,errors=continue"];
-        run("mount", &[&options[..], &[self.medium.path(), self.place.to_str().unwrap()]].concat())
+        let place = self.place.to_str().unwrap();
+        run("mount", &["-t", "ext4", "-o", "errors=continue", &self.device, place])
     }
 
     /// What a person does with a disk that failed: unmounts, replaces what has to be, checks, mounts.
     fn repair(&self, replace: impl FnOnce()) {
         let place = self.place.to_str().unwrap();
-        until("nobody uses the disk any more", || run("umount", &[place]));
-        until("its device is gone", || !self.medium.is_attached());
+        until("the disk is not used any more", || run("umount", &[place]));
         replace();
+        // A file that was cut off and is back has another size than the device knew.
+        assert!(run("losetup", &["-c", &self.device]));
+        // Mount namespaces that are made meanwhile by somebody else hold a copy of the mount for a moment.
+        let checked = until_some("nobody uses the device any more", || {
+            let checked = Command::new("e2fsck").args(["-fy", &self.device]).output().unwrap();
+            (!String::from_utf8_lossy(&checked.stdout).contains("is in use")).then_some(checked)
+        });
         // 1: errors were corrected.
-        let checked = Command::new("e2fsck").args(["-fy", self.medium.path()]).output().unwrap();
         assert!(matches!(checked.status.code(), Some(0 | 1)), "{checked:?}");
         assert!(self.mount());
     }
@@ -145,12 +151,12 @@ fn run(program: &str, arguments: &[&str]) -> bool {
 }
 
 /// A daemon whose state directory is on a disk of its own.
-fn daemon_on_a_disk() -> Option<(TestDaemon, Arc<Disk>)> {
+fn daemon_on_a_disk() -> Result<(TestDaemon, Arc<Disk>), Missing> {
     // A mount of that very name would make everybody who sees it look like a leak.
     let home = Home::with_state_at("disk/state");
     let disk = Arc::new(Disk::mounted_at(home.path().join("disk"))?);
     let settings = [("ISLE_POOL_SIZE", "0"), ("ISLE_DISK", "16M")];
-    Some((TestDaemon::start_on(disk.clone(), home, &settings), disk))
+    Ok((TestDaemon::start_on(disk.clone(), home, &settings), disk))
 }
 
 fn is_broken(told: &Told) -> bool {
@@ -159,15 +165,13 @@ fn is_broken(told: &Told) -> bool {
 
 #[test]
 fn when_the_disk_of_the_database_fails_nothing_is_promised_and_a_repaired_one_has_all_that_was() {
-    let Some((mut daemon, disk)) = daemon_on_a_disk() else { return };
+    let (mut daemon, disk) = require!(daemon_on_a_disk());
     // The sandbox's own file system is on a file of this one.
     daemon.shell("box", "echo kept > file; sync -f .");
     let run = daemon.exec("box", json!({"command": "echo said"}));
     let run = run["run_id"].as_str().unwrap();
     disk.sync();
-    if !disk.medium.refuse_writes() {
-        return;
-    }
+    require!(disk.medium.refuse_writes());
     // What the kernel still takes into memory is found out with the next flush.
     until("nothing is begun any more", || {
         is_broken(&ask(&daemon, "POST /v1/sandboxes/box/exec", Some(&json!({"command": "true"}))))
@@ -199,13 +203,11 @@ fn when_the_disk_of_the_database_fails_nothing_is_promised_and_a_repaired_one_ha
 
 #[test]
 fn a_disk_of_the_database_that_works_again_is_noticed_by_the_daemon_that_lives() {
-    let Some((daemon, disk)) = daemon_on_a_disk() else { return };
+    let (daemon, disk) = require!(daemon_on_a_disk());
     daemon.shell("box", "echo kept > file");
     disk.sync();
     let begin = || ask(&daemon, "POST /v1/runs", Some(&json!({"command": "true"})));
-    if !disk.medium.refuse_writes() {
-        return;
-    }
+    require!(disk.medium.refuse_writes());
     until("nothing is begun any more", || is_broken(&begin()));
     disk.medium.take_writes();
     until("it goes on", || matches!(begin(), Told::Done(_)));
@@ -215,7 +217,7 @@ fn a_disk_of_the_database_that_works_again_is_noticed_by_the_daemon_that_lives()
 
 #[test]
 fn a_daemon_does_not_start_on_a_disk_that_fails_and_does_not_take_it_for_damage() {
-    let Some((mut daemon, disk)) = daemon_on_a_disk() else { return };
+    let (mut daemon, disk) = require!(daemon_on_a_disk());
     daemon.post("/v1/runs", json!({"command": "true"}));
     daemon.terminate();
     // So that nothing of it is in memory.
@@ -234,13 +236,10 @@ fn a_daemon_does_not_start_on_a_disk_that_fails_and_does_not_take_it_for_damage(
 }
 
 /// The volume of a sandbox of this daemon, where it is a device.
-fn volume(ground: &Ground, name: &str) -> Option<Medium> {
+fn volume(ground: &Ground, name: &str) -> Result<Medium, Missing> {
     let image = ground.daemon.home().state_dir().join("native/volumes").join(name).join("image");
-    if !image.exists() {
-        println!("skipped: volumes of this daemon are no devices that could fail");
-        return None;
-    }
-    Some(Medium::new(image, ""))
+    needs_user(image.exists(), "volumes of this user are directories, not devices that could fail")?;
+    Ok(Medium::new(image, "", ""))
 }
 
 #[test]
@@ -248,10 +247,8 @@ fn a_writable_layer_that_fails_is_named_disturbs_nobody_and_can_be_destroyed() {
     let ground = Ground::new();
     ground.daemon.shell("other", "echo kept > file");
     ground.daemon.shell("box", "echo kept > file; head -c 1M /dev/urandom > data; sync -f .");
-    let Some(medium) = volume(&ground, "box") else { return };
-    if !medium.refuse_writes() {
-        return;
-    }
+    let medium = require!(volume(&ground, "box"));
+    require!(medium.refuse_writes());
     let named = |run: &serde_json::Value| {
         assert_eq!(run["state"], "failed", "{run}");
         assert!(run["note"].as_str().unwrap().contains("the disk under the sandbox gives errors"), "{run}");
@@ -287,7 +284,7 @@ fn a_writable_layer_that_fails_is_named_disturbs_nobody_and_can_be_destroyed() {
 fn a_volume_damaged_beyond_repair_is_refused_with_the_way_out() {
     let ground = Ground::new();
     ground.daemon.shell("box", "echo kept > file");
-    let Some(medium) = volume(&ground, "box") else { return };
+    let medium = require!(volume(&ground, "box"));
     ground.daemon.succeeds(&["rm", "box"]);
     until("the device is gone", || !medium.is_attached());
     let file = std::fs::OpenOptions::new().write(true).open(&medium.image).unwrap();

@@ -6,7 +6,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::ground::Ground;
-use crate::harness::{TestDaemon, has_process_tier, processes_with, tiers, until, until_some};
+use crate::harness::{
+    Case, TestDaemon, needs_tier, per_tier, processes_with, require, tiers, until, until_some,
+};
 
 fn kill(pid: i32) {
     kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
@@ -22,50 +24,46 @@ fn wait(daemon: &TestDaemon, run: &Value) -> Value {
     daemon.post(&format!("/v1/runs/{id}/wait"), json!({"timeout": "60s"}))
 }
 
-#[test]
-fn a_killed_agent_of_a_named_sandbox_loses_its_run_and_nothing_else() {
-    for &tier in tiers() {
-        let ground = Ground::new();
-        let daemon = &ground.daemon;
-        daemon.post("/v1/sandboxes", json!({"sandbox": "box", "tier": tier, "allow_downgrade": true}));
-        let marker = format!("79401{:07}", std::process::id());
-        daemon.shell("box", "echo kept > file");
-        let run = daemon.exec("box", json!({"command": format!("sleep {marker}"), "wait": "0s"}));
-        until("it sleeps", || !processes_with(&format!("sleep {marker} ")).is_empty());
-        kill(ground.agent("box"));
-        assert_eq!(wait(daemon, &run)["state"], "lost", "{tier}");
-        until("its processes went with it", || processes_with(&marker).is_empty());
-        assert_eq!(daemon.shell("box", "cat file"), "kept\n", "{tier}: built anew with its workspace");
-        let status = daemon.get("/v1/status?sandbox=box");
-        assert_eq!(status["sandboxes"][0]["tier"], tier, "built anew as it was: {status}");
-    }
+per_tier!(a_killed_agent_of_a_named_sandbox_loses_its_run_and_nothing_else);
+
+fn a_killed_agent_of_a_named_sandbox_loses_its_run_and_nothing_else(Case { tier, .. }: Case) {
+    let ground = Ground::new();
+    let daemon = &ground.daemon;
+    daemon.post("/v1/sandboxes", json!({"sandbox": "box", "tier": tier, "allow_downgrade": true}));
+    let marker = format!("79{}{:07}", if tier == "container" { 401 } else { 411 }, std::process::id());
+    daemon.shell("box", "echo kept > file");
+    let run = daemon.exec("box", json!({"command": format!("sleep {marker}"), "wait": "0s"}));
+    until("it sleeps", || !processes_with(&format!("sleep {marker} ")).is_empty());
+    kill(ground.agent("box"));
+    assert_eq!(wait(daemon, &run)["state"], "lost", "{tier}");
+    until("its processes went with it", || processes_with(&marker).is_empty());
+    assert_eq!(daemon.shell("box", "cat file"), "kept\n", "{tier}: built anew with its workspace");
+    let status = daemon.get("/v1/status?sandbox=box");
+    assert_eq!(status["sandboxes"][0]["tier"], tier, "built anew as it was: {status}");
 }
 
-#[test]
-fn a_killed_agent_of_a_one_shot_is_told_as_lost_and_leaves_nothing() {
-    for &tier in tiers() {
-        let ground = Ground::new();
-        let daemon = &ground.daemon;
-        let marker = format!("79402{:07}", std::process::id());
-        let body = json!({
-            "command": format!("sleep {marker}"), "wait": "0s", "tier": tier, "allow_downgrade": true,
-        });
-        let run = daemon.post("/v1/runs", body);
-        until("it sleeps", || !processes_with(&format!("sleep {marker} ")).is_empty());
-        let agents = processes_with(&format!("isle-agent {}", run["sandbox"].as_str().unwrap()));
-        kill(agents[0]);
-        assert_eq!(wait(daemon, &run)["state"], "lost", "{tier}");
-        until("its processes went with it", || processes_with(&marker).is_empty());
-        until("it is gone", || daemon.get("/v1/health")["one_shots"] == 0);
-        assert!(daemon.counts().directories.is_empty());
-    }
+per_tier!(a_killed_agent_of_a_one_shot_is_told_as_lost_and_leaves_nothing);
+
+fn a_killed_agent_of_a_one_shot_is_told_as_lost_and_leaves_nothing(Case { tier, .. }: Case) {
+    let ground = Ground::new();
+    let daemon = &ground.daemon;
+    let marker = format!("79{}{:07}", if tier == "container" { 402 } else { 412 }, std::process::id());
+    let body = json!({
+        "command": format!("sleep {marker}"), "wait": "0s", "tier": tier, "allow_downgrade": true,
+    });
+    let run = daemon.post("/v1/runs", body);
+    until("it sleeps", || !processes_with(&format!("sleep {marker} ")).is_empty());
+    let agents = processes_with(&format!("isle-agent {}", run["sandbox"].as_str().unwrap()));
+    kill(agents[0]);
+    assert_eq!(wait(daemon, &run)["state"], "lost", "{tier}");
+    until("its processes went with it", || processes_with(&marker).is_empty());
+    until("it is gone", || daemon.get("/v1/health")["one_shots"] == 0);
+    assert!(daemon.counts().directories.is_empty());
 }
 
 #[test]
 fn killed_fork_servers_are_replaced_and_their_sandboxes_live_on() {
-    if !has_process_tier() {
-        return;
-    }
+    require!(needs_tier("process"));
     let ground = Ground::new();
     let daemon = &ground.daemon;
     daemon.shell("container", "echo kept > file");

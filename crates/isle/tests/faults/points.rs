@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use isle_fail::{Can, Point};
 
 use crate::ground::{Action, Ground, Told, is_passed_here};
-use crate::harness::until;
+use crate::harness::{part, require, until};
 use crate::recovery;
 use crate::scenes::{self, SCENES, Scene};
 
@@ -82,9 +82,7 @@ fn play_all(scene: &Scene) {
 
 /// The same with those points only.
 fn play_some(scene: &Scene, wanted: impl Fn(&str) -> bool) {
-    if !scene.has_its_tier() {
-        return;
-    }
+    require!(scene.needs_its_tier());
     let mut ground = Ground::new();
     let counts = rehearse(scene, &mut ground);
     for (name, count) in counts.into_iter().filter(|(name, _)| wanted(name)) {
@@ -103,7 +101,7 @@ fn every_failpoint_is_passed_by_the_fault_tests() {
     let mut passed: BTreeSet<String> = BTreeSet::new();
     // Starting the fork server is part of the first scene only.
     passed.extend(ground.passed());
-    for scene in SCENES.iter().filter(|scene| scene.has_its_tier()) {
+    for scene in SCENES.iter().filter(|scene| part(scene.needs_its_tier())) {
         passed.extend(rehearse(scene, &mut ground).into_keys());
     }
     drop(ground);

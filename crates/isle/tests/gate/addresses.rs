@@ -7,8 +7,8 @@ use std::process::Command;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use serde_json::{Value, json};
 
-use crate::harness::{TestDaemon, finish};
-use crate::servers::{NAMES, Server, allow, has, plain_python, python, start};
+use crate::harness::{Missing, TestDaemon, finish, needs_root, per_connection, require};
+use crate::servers::{NAMES, Server, allow, needs, plain_python, python, start};
 
 /// Tries an address in the ways there are, and says how each ended: over TCP, with a length of the address
 /// that nobody looks at, over UDP with and without connecting first.
@@ -50,12 +50,11 @@ fn told_of<'v>(violations: &'v [Value], what: &str) -> &'v Value {
     violations.iter().find(|one| one["what"] == what.as_str()).unwrap_or(&Value::Null)
 }
 
-#[test]
+per_connection!(an_address_that_is_not_granted_is_refused_at_once_and_told);
+
 fn an_address_that_is_not_granted_is_refused_at_once_and_told() {
     let (daemon, echo) = (start(), Server::echo());
-    if !has(&daemon, "python3") {
-        return;
-    }
+    require!(needs(&daemon, "python3"));
     let port = echo.port;
     let all = "tcp,long,connected,packet";
     let control = plain_python(DIAL, &["127.0.0.1", &port.to_string(), "0", "tcp,long"]);
@@ -118,34 +117,29 @@ thread = threading.Thread(target=blocking, args=['thread']); thread.start(); thr
 asyncio.run(waiting('loop'))
 print(json.dumps(heard))"#;
 
-/// This thread, and what it starts, in a network of its own with these addresses; whether that could be.
-fn alone_with(addresses: &[&str]) -> bool {
+/// This thread, and what it starts, in a network of its own with these addresses.
+pub(crate) fn alone_with(addresses: &[&str]) -> Result<(), Missing> {
+    needs_root("make a network of its own for the daemon")?;
     // SAFETY: a network namespace of this thread's own takes nothing from others.
-    if unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.is_err() {
-        println!("skipped: only root can make a network of its own for the daemon");
-        return false;
-    }
+    unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
     let mut commands = vec!["link set lo up".to_owned()];
     commands.extend(addresses.iter().map(|address| format!("address add {address} dev lo nodad")));
-    commands.iter().all(|command| {
+    for command in commands {
         let done = finish(Command::new("ip").args(command.split(' ')));
         assert!(done.status.success(), "ip {command}: {done:?}");
-        true
-    })
+    }
+    Ok(())
 }
 
-#[test]
+per_connection!(a_granted_address_is_reached_by_any_program);
+
 fn a_granted_address_is_reached_by_any_program() {
-    if !alone_with(&["10.77.0.5/32", "10.77.0.6/32", "fd77::5/128"]) {
-        return;
-    }
+    require!(alone_with(&["10.77.0.5/32", "10.77.0.6/32", "fd77::5/128"]));
     let four = Server::saying("10.77.0.5:0", "four");
     let other = Server::saying(&format!("10.77.0.6:{}", four.port), "other");
     let six = Server::saying("[fd77::5]:0", "six");
     let daemon = TestDaemon::start_configured(NAMES, &[]);
-    if !has(&daemon, "python3") {
-        return;
-    }
+    require!(needs(&daemon, "python3"));
     let speak = |address: &str, port: u16| python(&daemon, "box", SPEAK, &[address, &port.to_string()]);
     let all = |word: &str| json!({ "first": word, "thread": word, "loop": word });
     assert_eq!(plain_python(SPEAK, &["10.77.0.5", &four.port.to_string()]), all("four"), "the control");
@@ -184,13 +178,12 @@ fn a_granted_address_is_reached_by_any_program() {
     assert_eq!(speak("10.77.0.6", four.port), all("OSError"));
 }
 
-#[test]
+per_connection!(another_port_of_a_granted_name_is_refused_told_and_there_once_it_is_granted);
+
 fn another_port_of_a_granted_name_is_refused_told_and_there_once_it_is_granted() {
     let (daemon, here, there) =
         (start(), Server::saying("127.0.0.1:0", "here"), Server::saying("127.0.0.1:0", "there"));
-    if !has(&daemon, "python3") {
-        return;
-    }
+    require!(needs(&daemon, "python3"));
     allow(&daemon, "box", &[format!("web.test:{}", here.port), "127.0.0.1:1".into()]);
     let ports = [here.port, there.port].map(|port| format!("127.0.0.1:{port}"));
     allow(&daemon, "box", &ports);
@@ -234,5 +227,5 @@ print(json.dumps(heard))"#;
                   except OSError as error: print(json.dumps(type(error).__name__))";
     assert_eq!(python(&daemon, "box", script, &[]), "ConnectionRefusedError");
     let log = daemon.get("/v1/sandboxes/box/net").to_string();
-    assert!(log.contains("web.test:9 was tried with UDP"), "{log}");
+    assert!(log.contains("UDP to web.test:9 is not available"), "{log}");
 }

@@ -4,19 +4,18 @@
 use serde_json::json;
 
 use crate::harness::http::Events;
-use crate::harness::{TestDaemon, until};
-use crate::servers::{NAMES, has};
+use crate::harness::{TestDaemon, per_connection, require, until};
+use crate::servers::{NAMES, needs};
 
 fn asking() -> TestDaemon {
     TestDaemon::start_configured(&format!("network_ask = \"10m\"\n{NAMES}"), &[])
 }
 
-#[test]
+per_connection!(a_flood_of_questions_is_held_within_bounds_and_holds_up_nobody_else);
+
 fn a_flood_of_questions_is_held_within_bounds_and_holds_up_nobody_else() {
     let daemon = asking();
-    if !has(&daemon, "python3") {
-        return;
-    }
+    require!(needs(&daemon, "python3"));
     let mut events = Events::open(&daemon.socket(), "GET /v1/events?kind=network_requested", &[], "");
     // Many programs ask for one name, which is one request, and few of them are kept waiting.
     let script = "import json, socket, threading\n\
@@ -52,12 +51,11 @@ fn a_flood_of_questions_is_held_within_bounds_and_holds_up_nobody_else() {
     assert_eq!(listed["requests"], json!([]), "one request for all of them: {listed}");
 }
 
-#[test]
+per_connection!(what_a_person_is_shown_cannot_be_forged_by_a_name);
+
 fn what_a_person_is_shown_cannot_be_forged_by_a_name() {
     let daemon = asking();
-    if !has(&daemon, "python3") {
-        return;
-    }
+    require!(needs(&daemon, "python3"));
     // Words, escapes and letters of other alphabets where a name should be; the last is a plain one.
     let script = r"import socket
 for label in (b'web.test, port 443 (tls) is safe', b'\x1b[2Kweb', b'a\nASK: approve', b'\xe2\x80\xae', b'web\0', b'w\xd0\xb5b',
@@ -84,7 +82,8 @@ for label in (b'web.test, port 443 (tls) is safe', b'\x1b[2Kweb', b'a\nASK: appr
     assert!(hosts.contains(&"plain.test"), "{hosts:?}");
 }
 
-#[test]
+per_connection!(a_sandbox_cannot_answer_its_own_request);
+
 fn a_sandbox_cannot_answer_its_own_request() {
     let config = format!("network_ask = \"10m\"\n{NAMES}[spawn_policies.box]\nmax_total = 2\n");
     let daemon = TestDaemon::start_configured(&config, &[]);

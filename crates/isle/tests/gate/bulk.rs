@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{TestDaemon, until};
-use crate::servers::{Server, allow, has, python, start};
+use crate::harness::{TestDaemon, per_connection, require, until};
+use crate::servers::{Server, allow, needs, python, start};
 
 /// Sends so many MiB to an echo while it reads them back; says whether they are the same.
 const THERE_AND_BACK: &str = r#"
@@ -44,12 +44,11 @@ fn grant(daemon: &TestDaemon, port: u16) -> Value {
     found.cloned().unwrap_or_default()
 }
 
-#[test]
+per_connection!(bulk_data_passes_whole_is_counted_and_is_reset_when_its_grant_is_taken_back);
+
 fn bulk_data_passes_whole_is_counted_and_is_reset_when_its_grant_is_taken_back() {
     let (daemon, echo, endless) = (start(), Server::echo(), Server::endless());
-    if !has(&daemon, "python3") {
-        return;
-    }
+    require!(needs(&daemon, "python3"));
     let (back, port) = (echo.port, endless.port);
     let hosts = [format!("web.test:{back}"), format!("web.test:{port}"), format!("127.0.0.1:{back},{port}")];
     allow(&daemon, "box", &hosts);
@@ -69,12 +68,11 @@ fn bulk_data_passes_whole_is_counted_and_is_reset_when_its_grant_is_taken_back()
     until("the server has seen the end", || endless.heard().len() == 2);
 }
 
-#[test]
+per_connection!(bulk_data_of_a_limited_grant_keeps_its_limits);
+
 fn bulk_data_of_a_limited_grant_keeps_its_limits() {
     let (daemon, endless) = (start(), Server::endless());
-    if !has(&daemon, "python3") {
-        return;
-    }
+    require!(needs(&daemon, "python3"));
     let port = endless.port;
     allow(&daemon, "box", &[format!("127.0.0.1:{port}")]);
     let hosts = [format!("web.test:{port}")];

@@ -7,13 +7,8 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::harness::{TestDaemon, finish, until};
-use crate::servers::{Serving, allow, free_port, has, start};
-
-pub(crate) fn sh(directory: &Path, script: &str) {
-    let done = finish(Command::new("sh").args(["-ec", script]).current_dir(directory));
-    assert!(done.status.success(), "{script}: {done:?}");
-}
+use crate::harness::{TestDaemon, finish, per_connection, require, sh, skip_part, until};
+use crate::servers::{Serving, allow, free_port, has, needs, start};
 
 /// Grants a port of the name, and the address it leads to.
 pub(crate) fn grant(daemon: &TestDaemon, port: u16, protocol: &str) {
@@ -43,15 +38,13 @@ for name in sys.argv[1:]:
 open('port.new', 'w').write(str(port)); os.rename('port.new', 'port')
 server.serve_forever()";
 
-#[test]
+per_connection!(pip_installs_from_an_index);
+
 fn pip_installs_from_an_index() {
     let daemon = start();
     let wheel = "ls /usr/share/python-wheels/pip-*.whl $(python3 -c 'import ensurepip, os; print(os.path.dirname(ensurepip.__file__))')/_bundled/pip-*.whl 2>/dev/null | head -n 1";
     let wheel = daemon.exec("box", json!({ "command": wheel }))["stdout"].as_str().unwrap().trim().to_owned();
-    if wheel.is_empty() {
-        println!("skipped: this host has no pip where a sandbox could see it");
-        return;
-    }
+    require!(!wheel.is_empty(), "this host has no pip where a sandbox could see it");
     let directory = tempfile::tempdir().unwrap();
     let make = "
 import os, zipfile
@@ -74,12 +67,11 @@ open('simple/granted/index.html', 'w').write(f'<a href=\"{name}\">{name}</a>')";
     assert_eq!(only_with_the_grant(&daemon, &install, port, "http"), "installed\n");
 }
 
-#[test]
+per_connection!(npm_installs_from_a_registry);
+
 fn npm_installs_from_a_registry() {
     let daemon = start();
-    if !has(&daemon, "npm") {
-        return;
-    }
+    require!(needs(&daemon, "npm"));
     let directory = tempfile::tempdir().unwrap();
     let described = r#"{"name":"granted","dist-tags":{"latest":"1.0.0"},"versions":{"1.0.0":{"name":"granted","version":"1.0.0","dist":{"tarball":"http://web.test:PORT/granted-1.0.0.tgz"}}}}"#;
     std::fs::write(directory.path().join("granted"), described).unwrap();
@@ -107,7 +99,8 @@ fn repository(directory: &Path) {
     );
 }
 
-#[test]
+per_connection!(git_clones_over_its_own_protocol);
+
 fn git_clones_over_its_own_protocol() {
     let daemon = start();
     let directory = tempfile::tempdir().unwrap();
@@ -132,13 +125,12 @@ fn git_clones_over_its_own_protocol() {
     assert_eq!(only_with_the_grant(&daemon, &clone, port, "tcp"), "granted\n");
 }
 
-#[test]
+per_connection!(ssh_opens_a_session_and_git_clones_over_it);
+
 fn ssh_opens_a_session_and_git_clones_over_it() {
     let daemon = start();
-    if !Path::new("/usr/sbin/sshd").exists() || !has(&daemon, "ssh") {
-        println!("skipped: there is no ssh server here");
-        return;
-    }
+    require!(Path::new("/usr/sbin/sshd").exists(), "this host has no sshd");
+    require!(needs(&daemon, "ssh"));
     let directory = tempfile::tempdir().unwrap();
     repository(directory.path());
     let port = free_port();
@@ -165,12 +157,11 @@ fn ssh_opens_a_session_and_git_clones_over_it() {
     assert_eq!(daemon.shell("box", &clone), "granted\n");
 }
 
-#[test]
+per_connection!(redis_cli_speaks_to_its_server);
+
 fn redis_cli_speaks_to_its_server() {
     let daemon = start();
-    if !has(&daemon, "redis-cli") {
-        return;
-    }
+    require!(needs(&daemon, "redis-cli"));
     let directory = tempfile::tempdir().unwrap();
     // As much of a server as the client needs.
     let script = "
@@ -212,7 +203,8 @@ server.socket = context.wrap_socket(server.socket, server_side=True)
 open('port.new', 'w').write(str(server.server_port)); os.rename('port.new', 'port')
 server.serve_forever()";
 
-#[test]
+per_connection!(http_libraries_of_several_languages_speak_tls_through_a_tls_grant);
+
 fn http_libraries_of_several_languages_speak_tls_through_a_tls_grant() {
     let daemon = start();
     let directory = tempfile::tempdir().unwrap();
@@ -256,7 +248,7 @@ fn http_libraries_of_several_languages_speak_tls_through_a_tls_grant() {
         let there =
             daemon.exec("box", json!({ "argv": ["/usr/bin/python3", "-c", format!("import {module}")] }));
         if there["exit_code"] != 0 {
-            println!("skipped: this host has no Python with {module} where a sandbox could see it");
+            skip_part!("this host has no Python with {module} where a sandbox could see it");
             continue;
         }
         let run =

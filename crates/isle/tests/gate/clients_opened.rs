@@ -11,9 +11,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use crate::clients::sh;
-use crate::harness::{TestDaemon, finish};
-use crate::servers::{NAMES, Serving, allow, has, make_process};
+use crate::harness::{Missing, TestDaemon, certificate_for, finish, per_connection, require, skip_part};
+use crate::servers::{NAMES, Serving, allow, has, make_process, needs};
 
 /// Says what it was asked for, over TLS, with a certificate of an authority of its own.
 const SERVER: &str = "
@@ -34,15 +33,6 @@ context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER); context.load_cert_chain('cert
 open('port.new', 'w').write(str(server.server_port)); os.rename('port.new', 'port')
 server.serve_forever()";
 
-const CERTIFICATES: &str = "
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj '/CN=Test authority' \
-    -keyout ca.key -out ca.pem 2>/dev/null
-openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=web.test \
-    -keyout key.pem -out request.pem 2>/dev/null
-echo subjectAltName=DNS:web.test > extensions
-openssl x509 -req -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile extensions \
-    -out cert.pem 2>/dev/null";
-
 /// A server, and two sandboxes that may ask it: `box` for some of its pages, so that the gate opens TLS,
 /// and `closed` for anything.
 struct Scene {
@@ -60,7 +50,7 @@ const TOLD: &str = "asked for /page";
 impl Scene {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        sh(directory.path(), CERTIFICATES);
+        certificate_for(directory.path(), "web.test");
         let (server, port) = Serving::python(directory.path(), SERVER);
         let authority = directory.path().join("ca.pem");
         let config = format!("network_ca_files = [{:?}]\n{NAMES}", authority.to_str().unwrap());
@@ -110,14 +100,14 @@ impl Scene {
     }
 }
 
+per_connection!(programs_behind_the_proxy_believe_the_gate_by_their_variables);
+
 /// Nothing of the host's can be changed there, so the variables are all that programs are told.
-#[test]
 fn programs_behind_the_proxy_believe_the_gate_by_their_variables() {
     let scene = Scene::new();
     let (url, daemon) = (&scene.url, &scene.daemon);
-    if !make_process(daemon, "plain") || !make_process(daemon, "shut") {
-        return;
-    }
+    require!(make_process(daemon, "plain"));
+    require!(make_process(daemon, "shut"));
     scene.open("plain");
     allow(daemon, "shut", &scene.closed);
     let host = url.trim_start_matches("https://").trim_end_matches(PAGE);
@@ -149,7 +139,8 @@ fn programs_behind_the_proxy_believe_the_gate_by_their_variables() {
     assert!(run["stdout"].as_str().unwrap().contains("request_not_granted"), "{run}");
 }
 
-#[test]
+per_connection!(programs_that_use_the_system_s_authorities_believe_the_gate);
+
 fn programs_that_use_the_system_s_authorities_believe_the_gate() {
     let scene = Scene::new();
     let (url, daemon) = (&scene.url, &scene.daemon);
@@ -175,7 +166,8 @@ fn programs_that_use_the_system_s_authorities_believe_the_gate() {
     }
 }
 
-#[test]
+per_connection!(programs_that_bring_their_own_authorities_believe_the_gate);
+
 fn programs_that_bring_their_own_authorities_believe_the_gate() {
     let scene = Scene::new();
     let (url, daemon) = (&scene.url, &scene.daemon);
@@ -197,7 +189,7 @@ fn programs_that_bring_their_own_authorities_believe_the_gate() {
         if there["exit_code"] == 0 {
             scene.believes(&format!("/usr/bin/python3 -c \"{script}\""));
         } else {
-            println!("skipped: this host has no Python with {module} where a sandbox could see it");
+            skip_part!("this host has no Python with {module} where a sandbox could see it");
         }
     }
     if has(daemon, "node") {
@@ -206,12 +198,11 @@ fn programs_that_bring_their_own_authorities_believe_the_gate() {
     }
 }
 
-#[test]
+per_connection!(a_client_in_java_believes_the_gate);
+
 fn a_client_in_java_believes_the_gate() {
     let scene = Scene::new();
-    if !has(&scene.daemon, "javac") {
-        return;
-    }
+    require!(needs(&scene.daemon, "javac"));
     let directory = tempfile::tempdir().unwrap();
     let compiled = finish(Command::new("javac").arg("-d").arg(directory.path()).arg(source("Client.java")));
     assert!(compiled.status.success(), "{compiled:?}");
@@ -232,7 +223,8 @@ fn a_client_in_java_believes_the_gate() {
     assert_eq!(scene.daemon.shell("bare", &ask), TOLD);
 }
 
-#[test]
+per_connection!(what_root_of_a_sandbox_put_in_place_of_its_authorities_stays);
+
 fn what_root_of_a_sandbox_put_in_place_of_its_authorities_stays() {
     let scene = Scene::new();
     let bundle = "/etc/ssl/certs/ca-certificates.crt";
@@ -249,10 +241,11 @@ fn what_root_of_a_sandbox_put_in_place_of_its_authorities_stays() {
     }
 }
 
-#[test]
+per_connection!(a_client_in_go_believes_the_gate);
+
 fn a_client_in_go_believes_the_gate() {
     let scene = Scene::new();
-    let Some(client) = go_client() else { return };
+    let client = require!(go_client());
     scene.bring(&client.program, "client");
     scene.believes_always(&format!("./client {}", scene.url));
 }
@@ -300,18 +293,17 @@ struct Compiled {
 
 /// Compiled once, and again when its source has changed; an ordinary user who may not write there has it
 /// for one time only.
-fn go_client() -> Option<Compiled> {
+fn go_client() -> Result<Compiled, Missing> {
     let source = source("client.go");
     let text = std::fs::read(&source).unwrap();
     let mut sum = DefaultHasher::new();
     sum.write(&text);
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("go-client-{:016x}", sum.finish()));
     if kept.exists() {
-        return Some(Compiled { program: kept, _directory: None });
+        return Ok(Compiled { program: kept, _directory: None });
     }
     if Command::new("go").arg("version").output().is_err() {
-        println!("skipped: this host has no Go");
-        return None;
+        return Err(Missing::on_host("this host has no Go"));
     }
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("client");
@@ -324,7 +316,7 @@ fn go_client() -> Option<Compiled> {
     // Whole or not at all: others may look for it.
     let beside = kept.with_extension(std::process::id().to_string());
     if std::fs::copy(&program, &beside).and_then(|_| std::fs::rename(&beside, &kept)).is_ok() {
-        return Some(Compiled { program: kept, _directory: None });
+        return Ok(Compiled { program: kept, _directory: None });
     }
-    Some(Compiled { program, _directory: Some(directory) })
+    Ok(Compiled { program, _directory: Some(directory) })
 }

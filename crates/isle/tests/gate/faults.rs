@@ -3,16 +3,15 @@
 
 use serde_json::json;
 
-use crate::harness::{processes_with, until};
+use crate::harness::{per_connection, processes_with, require, until};
 use crate::held::{Way, ends, hold};
-use crate::servers::{Server, Serving, allow, has, python, start};
+use crate::servers::{Server, Serving, allow, needs, python, start};
 
-#[test]
+per_connection!(the_death_of_the_daemon_cuts_every_connection_and_denies_every_other);
+
 fn the_death_of_the_daemon_cuts_every_connection_and_denies_every_other() {
     let (mut daemon, echo) = (start(), Server::echo());
-    if !has(&daemon, "python3") {
-        return;
-    }
+    require!(needs(&daemon, "python3"));
     let port = echo.port;
     allow(&daemon, "box", &[format!("web.test:{port}"), format!("127.0.0.1:{port}")]);
     let marker = hold(&daemon, "box", Way::Name, port, 50);
@@ -26,12 +25,11 @@ fn the_death_of_the_daemon_cuts_every_connection_and_denies_every_other() {
     assert_eq!(daemon.shell("box", "getent hosts web.test | cut -c1-7"), "198.18.\n");
 }
 
-#[test]
+per_connection!(taking_back_everything_denies_everything_at_once);
+
 fn taking_back_everything_denies_everything_at_once() {
     let (daemon, echo) = (start(), Server::echo());
-    if !has(&daemon, "python3") {
-        return;
-    }
+    require!(needs(&daemon, "python3"));
     let port = echo.port;
     let hosts = [format!("web.test:{port}"), format!("127.0.0.1:{port}")];
     for which in 0..2 {
@@ -56,7 +54,8 @@ fn taking_back_everything_denies_everything_at_once() {
     }
 }
 
-#[test]
+per_connection!(a_server_that_never_answers_or_is_not_there_holds_nobody_up);
+
 fn a_server_that_never_answers_or_is_not_there_holds_nobody_up() {
     let (daemon, deaf, echo) = (start(), Server::deaf(), Server::echo());
     let (silent, port) = (deaf.port, echo.port);
@@ -79,8 +78,9 @@ fn a_server_that_never_answers_or_is_not_there_holds_nobody_up() {
     until("what waits is cut", || daemon.shell("box", "ls").contains("ended"));
 }
 
+per_connection!(an_answer_that_breaks_off_is_an_error_to_the_program);
+
 /// The answer breaks off in the middle: the program has to hear of it, or it would take half for the whole.
-#[test]
 fn an_answer_that_breaks_off_is_an_error_to_the_program() {
     let daemon = start();
     let directory = tempfile::tempdir().unwrap();

@@ -3,8 +3,8 @@
 
 use serde_json::json;
 
-use crate::harness::{TestDaemon, until};
-use crate::servers::{Server, allow, has, python, start};
+use crate::harness::{Missing, TestDaemon, per_connection, require, until};
+use crate::servers::{Server, allow, needs, python, reaching, start};
 
 /// What the daemon's memory may grow by. The buffers of hundreds of connections, and what the allocator
 /// keeps, are far below it; all that a flood could have sent is far above.
@@ -18,27 +18,13 @@ struct Ground {
 }
 
 impl Ground {
-    /// `None` where there is nothing to make floods with.
-    fn new(sandboxes: &[&str]) -> Option<Self> {
+    fn new(sandboxes: &[&str]) -> Result<Self, Missing> {
         let (daemon, echo) = (start(), Server::echo());
-        if !has(&daemon, "python3") {
-            return None;
-        }
+        needs(&daemon, "python3")?;
         let port = echo.port;
         sandboxes.iter().for_each(|sandbox| drop(allow(&daemon, sandbox, &reaching(port))));
-        Some(Self { daemon, echo, port })
+        Ok(Self { daemon, echo, port })
     }
-}
-
-/// What has to be granted to reach a server of this machine.
-fn reaching(port: u16) -> [String; 2] {
-    [format!("web.test:{port}"), format!("127.0.0.1:{port}")]
-}
-
-fn resident(daemon: &TestDaemon) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
 /// Starts a script that goes on; waits until it has made the file `ready`.
@@ -63,11 +49,12 @@ fn echoed(daemon: &TestDaemon, sandbox: &str, port: u16) -> bool {
     python(daemon, sandbox, &script, &[]) == true
 }
 
-#[test]
+per_connection!(connections_that_say_nothing_hold_up_neither_their_sandbox_nor_another);
+
 fn connections_that_say_nothing_hold_up_neither_their_sandbox_nor_another() {
-    let Some(Ground { daemon, echo, port }) = Ground::new(&["wild", "calm"]) else { return };
+    let Ground { daemon, echo, port } = require!(Ground::new(&["wild", "calm"]));
     allow(&daemon, "wild", &[format!("other.test:{port}/tls")]);
-    let before = resident(&daemon);
+    let before = daemon.memory("VmRSS");
     // Some go out at once, others wait for the words that a TLS grant is held to.
     let script = format!(
         "import socket, time\n\
@@ -80,7 +67,7 @@ fn connections_that_say_nothing_hold_up_neither_their_sandbox_nor_another() {
     assert_eq!(daemon.shell("wild", "echo here"), "here\n");
     assert!(echoed(&daemon, "wild", port));
     assert!(echoed(&daemon, "calm", port));
-    let grown = resident(&daemon).saturating_sub(before);
+    let grown = daemon.memory("VmRSS").saturating_sub(before);
     assert!(grown < GROWTH, "the daemon grew by {grown} bytes");
     end(&daemon, &run);
     until("they are gone", || {
@@ -89,9 +76,10 @@ fn connections_that_say_nothing_hold_up_neither_their_sandbox_nor_another() {
     });
 }
 
-#[test]
+per_connection!(no_more_connections_than_a_sandbox_may_have_are_opened);
+
 fn no_more_connections_than_a_sandbox_may_have_are_opened() {
-    let Some(Ground { daemon, echo, port }) = Ground::new(&["wild", "calm"]) else { return };
+    let Ground { daemon, echo, port } = require!(Ground::new(&["wild", "calm"]));
     let script = format!(
         "import socket, time, resource\n\
          resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))\n\
@@ -113,12 +101,13 @@ fn no_more_connections_than_a_sandbox_may_have_are_opened() {
     until("there is room again", || echoed(&daemon, "wild", port));
 }
 
-#[test]
+per_connection!(a_server_that_does_not_read_holds_its_senders_back_and_the_daemon_stays_small);
+
 fn a_server_that_does_not_read_holds_its_senders_back_and_the_daemon_stays_small() {
-    let Some(Ground { daemon, port, .. }) = Ground::new(&["calm"]) else { return };
+    let Ground { daemon, port, .. } = require!(Ground::new(&["calm"]));
     let silent = Server::deaf().port;
     allow(&daemon, "wild", &reaching(silent));
-    let before = resident(&daemon);
+    let before = daemon.memory("VmRSS");
     let script = format!(
         "import socket, time\n\
          held = [socket.create_connection(('web.test', {silent}), 60) for number in range(64)]\n\
@@ -134,7 +123,7 @@ fn a_server_that_does_not_read_holds_its_senders_back_and_the_daemon_stays_small
          open('ready', 'w'); time.sleep(600)"
     );
     let run = flood(&daemon, "wild", &script);
-    let grown = resident(&daemon).saturating_sub(before);
+    let grown = daemon.memory("VmRSS").saturating_sub(before);
     assert!(grown < GROWTH, "the daemon grew by {grown} bytes");
     assert!(echoed(&daemon, "calm", port));
     // What was granted can be taken back all the same.
@@ -143,10 +132,11 @@ fn a_server_that_does_not_read_holds_its_senders_back_and_the_daemon_stays_small
     end(&daemon, &run);
 }
 
-#[test]
+per_connection!(questions_without_end_and_without_sense_are_answered_or_dropped_and_cost_nobody_else);
+
 fn questions_without_end_and_without_sense_are_answered_or_dropped_and_cost_nobody_else() {
-    let Some(Ground { daemon, echo, port }) = Ground::new(&["wild", "calm"]) else { return };
-    let before = resident(&daemon);
+    let Ground { daemon, echo, port } = require!(Ground::new(&["wild", "calm"]));
+    let before = daemon.memory("VmRSS");
     let script = "import os, random, socket\n\
          asking = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); asking.setblocking(False)\n\
          dice = random.Random(7)\n\
@@ -162,7 +152,7 @@ fn questions_without_end_and_without_sense_are_answered_or_dropped_and_cost_nobo
     flood(&daemon, "wild", script);
     assert!(echoed(&daemon, "calm", port));
     until("all were asked", || daemon.shell("wild", "ls").contains("over"));
-    let grown = resident(&daemon).saturating_sub(before);
+    let grown = daemon.memory("VmRSS").saturating_sub(before);
     assert!(grown < GROWTH, "the daemon grew by {grown} bytes");
     assert!(echoed(&daemon, "wild", port), "the name server of the sandbox lives");
     let net = daemon.get("/v1/sandboxes/wild/net");
@@ -172,9 +162,10 @@ fn questions_without_end_and_without_sense_are_answered_or_dropped_and_cost_nobo
     assert_eq!(echo.heard().len(), 2);
 }
 
-#[test]
+per_connection!(a_thousand_connections_of_many_sandboxes_are_carried_without_an_error);
+
 fn a_thousand_connections_of_many_sandboxes_are_carried_without_an_error() {
-    let Some(Ground { daemon, echo, port }) = Ground::new(&[]) else { return };
+    let Ground { daemon, echo, port } = require!(Ground::new(&[]));
     let names: Vec<String> = (0..10).map(|number| format!("box-{number}")).collect();
     let script = format!(
         "import socket, json\n\

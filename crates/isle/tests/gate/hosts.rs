@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::until;
-use crate::servers::{Server, allow, has, hex, plain_python, python, start};
+use crate::harness::{per_connection, require, until};
+use crate::servers::{Server, allow, hex, needs, plain_python, python, start};
 
 /// Asks the name server of the sandbox for each of several names, given as lists of labels in hex; says
 /// the code of each answer and its address.
@@ -29,12 +29,11 @@ fn labels(name: &[u8]) -> Vec<String> {
     name.split(|&byte| byte == b'.').map(hex).collect()
 }
 
-#[test]
+per_connection!(a_name_that_only_looks_like_the_granted_one_does_not_exist);
+
 fn a_name_that_only_looks_like_the_granted_one_does_not_exist() {
     let (daemon, server) = (start(), Server::echo());
-    if !has(&daemon, "python3") {
-        return;
-    }
+    require!(needs(&daemon, "python3"));
     let port = server.port;
     allow(
         &daemon,
@@ -117,12 +116,11 @@ for form in json.loads(sys.argv[2]):
     except OSError: pass
 print(json.dumps(reached))"#;
 
-#[test]
+per_connection!(no_spelling_of_an_address_reaches_the_host);
+
 fn no_spelling_of_an_address_reaches_the_host() {
     let (daemon, server) = (start(), Server::saying("127.0.0.1:0", "secret"));
-    if !has(&daemon, "python3") {
-        return;
-    }
+    require!(needs(&daemon, "python3"));
     let forms = json!([
         "127.0.0.1",
         "2130706433",
@@ -151,12 +149,11 @@ fn no_spelling_of_an_address_reaches_the_host() {
     assert_eq!(reached, json!(["web.test"]));
 }
 
-#[test]
+per_connection!(a_sandbox_does_not_reach_another);
+
 fn a_sandbox_does_not_reach_another() {
     let daemon = start();
-    if !has(&daemon, "python3") {
-        return;
-    }
+    require!(needs(&daemon, "python3"));
     let serve = "import socket, threading\n\
         def say(listener):\n\
         \u{20} while True: listener.accept()[0].sendall(b'secret')\n\

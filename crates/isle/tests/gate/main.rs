@@ -9,13 +9,13 @@ mod asking;
 mod bulk;
 mod clients;
 mod clients_opened;
+mod connection_ends;
 mod faults;
 mod floods;
-#[path = "../harness/mod.rs"]
-#[expect(dead_code, unused_imports, reason = "shared with the other end-to-end tests, which use the rest")]
-mod harness;
 mod held;
 mod hosts;
+mod limited;
+mod metadata;
 mod opened;
 mod postgres;
 mod proxied;
@@ -24,3 +24,5 @@ mod servers;
 mod stores;
 mod vault;
 mod words;
+
+use isle_e2e as harness;

@@ -7,8 +7,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::harness::{TestDaemon, finish, until};
-use crate::servers::{NAMES, Serving, allow, has, hex, plain_python, python};
+use crate::harness::{TestDaemon, finish, per_connection, require, until};
+use crate::servers::{NAMES, Serving, allow, hex, needs, plain_python, python};
 use crate::words::{EVIL, client_hello, requests};
 
 /// An authority, and certificates: a good one, one of another authority, one for another name.
@@ -50,7 +50,7 @@ while True:
     threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()"#;
 
 /// Sends each of several messages over a TLS connection of its own; says how each was answered.
-const SAY: &str = r#"
+pub(crate) const SAY: &str = r#"
 import json, socket, ssl, sys
 context = ssl.create_default_context(cafile=sys.argv[4] if len(sys.argv) > 4 else None)
 context.set_alpn_protocols(['http/1.1'])
@@ -99,12 +99,17 @@ impl World {
         self.directory.path()
     }
 
+    /// The file of the authority that signed for it.
+    pub(crate) fn authority(&self) -> String {
+        self.path().join("good.pem").display().to_string()
+    }
+
     pub(crate) fn heard(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.path().join("heard")).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    fn grant(&self, requests: &str) {
+    pub(crate) fn grant(&self, requests: &str) {
         let hosts = [format!("https://web.test:{}{requests}", self.port), format!("127.0.0.1:{}", self.port)];
         allow(&self.daemon, "box", &hosts);
     }
@@ -115,12 +120,11 @@ fn messages<'m>(said: impl IntoIterator<Item = (&'m str, &'m str)>) -> String {
     Value::Object(said.collect()).to_string()
 }
 
-#[test]
+per_connection!(no_request_to_another_host_passes_an_opened_connection);
+
 fn no_request_to_another_host_passes_an_opened_connection() {
     let world = World::new("right");
-    if !has(&world.daemon, "python3") {
-        return;
-    }
+    require!(needs(&world.daemon, "python3"));
     let port = world.port.to_string();
     let all = requests();
     let said = messages(all.iter().map(|(name, text)| (name.as_str(), text.as_str())));
@@ -147,12 +151,11 @@ fn no_request_to_another_host_passes_an_opened_connection() {
     }
 }
 
-#[test]
+per_connection!(no_spelling_of_a_path_passes_a_grant_of_others);
+
 fn no_spelling_of_a_path_passes_a_grant_of_others() {
     let world = World::new("right");
-    if !has(&world.daemon, "python3") {
-        return;
-    }
+    require!(needs(&world.daemon, "python3"));
     let port = world.port.to_string();
     let paths = [
         "/evil",
@@ -201,11 +204,12 @@ fn no_spelling_of_a_path_passes_a_grant_of_others() {
     assert!(answer["well"].as_str().unwrap().ends_with("heard\n"), "{answer}");
 }
 
-#[test]
+per_connection!(a_wrong_certificate_is_an_error_to_the_program_even_to_one_that_believes_everything);
+
 fn a_wrong_certificate_is_an_error_to_the_program_even_to_one_that_believes_everything() {
     for (certificate, words) in [
         ("right", ""),
-        ("stranger", "signed by nobody the host of the sandbox trusts"),
+        ("stranger", "not signed by a CA that this machine trusts"),
         ("namesake", "it is for another name"),
     ] {
         let world = World::new(certificate);
@@ -229,12 +233,11 @@ fn a_wrong_certificate_is_an_error_to_the_program_even_to_one_that_believes_ever
     }
 }
 
-#[test]
+per_connection!(handshakes_that_never_end_hold_up_nobody);
+
 fn handshakes_that_never_end_hold_up_nobody() {
     let world = World::new("right");
-    if !has(&world.daemon, "python3") {
-        return;
-    }
+    require!(needs(&world.daemon, "python3"));
     world.grant("/* GET");
     let hello = hex(&client_hello("web.test"));
     let script = format!(

@@ -10,9 +10,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::clients::{grant, only_with_the_grant, sh};
-use crate::harness::{TestDaemon, finish, until};
-use crate::servers::{Serving, allow, free_port, has, start};
+use crate::clients::{grant, only_with_the_grant};
+use crate::harness::{Missing, TestDaemon, finish, per_connection, require, sh, until};
+use crate::servers::{Serving, allow, free_port, needs, start};
 
 /// A server of its own, on loopback and in a directory that goes with it.
 struct Database {
@@ -98,22 +98,21 @@ const CHECKED: &str = "sslmode=verify-full sslrootcert=/workspace/root.pem";
 const ENCRYPTED: &str = "select ssl from pg_stat_ssl where pid = pg_backend_pid()";
 
 /// A daemon and a database, where this host has both ends.
-fn both() -> Option<(TestDaemon, Database)> {
-    let Some(database) = Database::start() else {
-        println!("skipped: this host has no PostgreSQL server");
-        return None;
-    };
+fn both() -> Result<(TestDaemon, Database), Missing> {
+    let database = Database::start().ok_or(Missing::on_host("this host has no PostgreSQL server"))?;
     let daemon = start();
-    has(&daemon, "psql").then_some((daemon, database))
+    needs(&daemon, "psql")?;
+    Ok((daemon, database))
 }
 
 fn give(daemon: &TestDaemon, certificate: &Path, sandbox: &str) {
     daemon.succeeds(&["cp", certificate.to_str().unwrap(), &format!("{sandbox}:root.pem")]);
 }
 
-#[test]
+per_connection!(psql_works_in_the_clear_and_with_encryption_that_begins_in_the_middle);
+
 fn psql_works_in_the_clear_and_with_encryption_that_begins_in_the_middle() {
-    let Some((daemon, database)) = both() else { return };
+    let (daemon, database) = require!(both());
     let port = database.port;
     give(&daemon, &database.certificate(), "box");
     let clear = database.psql(CLEAR, ENCRYPTED);
@@ -135,9 +134,10 @@ fn psql_works_in_the_clear_and_with_encryption_that_begins_in_the_middle() {
     assert!(refused["stderr"].as_str().unwrap().contains("certificate"), "{refused}");
 }
 
-#[test]
+per_connection!(a_statement_of_psql_is_cancelled_by_its_client_and_by_the_end_of_its_grant);
+
 fn a_statement_of_psql_is_cancelled_by_its_client_and_by_the_end_of_its_grant() {
-    let Some((daemon, database)) = both() else { return };
+    let (daemon, database) = require!(both());
     let port = database.port;
     grant(&daemon, port, "tcp");
     let sleeping =
@@ -163,9 +163,10 @@ fn a_statement_of_psql_is_cancelled_by_its_client_and_by_the_end_of_its_grant() 
     assert_eq!((&cut["state"], &cut["exit_code"]), (&json!("failed"), &json!(2)), "{cut}");
 }
 
-#[test]
+per_connection!(psql_is_refused_at_once_where_only_tls_is_granted_and_told_why);
+
 fn psql_is_refused_at_once_where_only_tls_is_granted_and_told_why() {
-    let Some((daemon, database)) = both() else { return };
+    let (daemon, database) = require!(both());
     let port = database.port;
     allow(&daemon, "box", &[format!("web.test:{port}/tls"), format!("127.0.0.1:{port}")]);
     for how in [CLEAR, "sslmode=require"] {

@@ -2,23 +2,31 @@
 //! server of the test's own, which only root can do; the rules themselves are tested in the gate's crate.
 
 use std::collections::HashMap;
-use std::net::UdpSocket;
+use std::net::{Ipv6Addr, UdpSocket};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::harness::{TestDaemon, until};
-use crate::servers::{NAMES, Server, allow, has, python};
+use crate::harness::{Missing, TestDaemon, needs_root, per_connection, require, until};
+use crate::servers::{NAMES, Server, allow, needs, python};
 
 /// For each name its answers, one after the other.
 type Answers = Arc<Mutex<HashMap<String, Vec<Vec<[u8; 4]>>>>>;
+
+/// For each name addresses of IPv6, and other names it stands for.
+#[derive(Debug, Default)]
+struct More {
+    six: HashMap<String, Vec<[u8; 16]>>,
+    aliases: HashMap<String, String>,
+}
 
 /// A name server that answers for some names, each time with the next of its answers, and never for others.
 struct NameServer {
     address: String,
     answers: Answers,
+    more: Arc<Mutex<More>>,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
@@ -32,31 +40,53 @@ impl NameServer {
         let socket = UdpSocket::bind((address.as_str(), 53)).ok()?;
         let answers = Answers::default();
         let asked: Arc<Mutex<Vec<String>>> = Arc::default();
-        let (known, told) = (Arc::clone(&answers), Arc::clone(&asked));
+        let more: Arc<Mutex<More>> = Arc::default();
+        let (known, told, others) = (Arc::clone(&answers), Arc::clone(&asked), Arc::clone(&more));
         thread::spawn(move || {
             let mut packet = [0; 1500];
             while let Ok((length, from)) = socket.recv_from(&mut packet) {
                 let Some((name, end)) = question(&packet[..length]) else { continue };
                 let wants_four = packet[end - 3] == 1;
                 told.lock().unwrap().push(name.clone());
-                let addresses = {
+                // Of a name that stands for another, the whole chain is told, and then the addresses.
+                let mut chain = vec![name];
+                let others = others.lock().unwrap();
+                while let Some(next) = others.aliases.get(&chain[chain.len() - 1]) {
+                    chain.push(next.clone());
+                }
+                let last = &chain[chain.len() - 1];
+                let six = others.six.get(last).cloned().unwrap_or_default();
+                let four = {
                     let mut known = known.lock().unwrap();
-                    let Some(answers) = known.get_mut(&name) else { continue };
-                    match (wants_four, answers.len()) {
-                        (false, _) => Vec::new(),
-                        (true, 1) => answers[0].clone(),
-                        (true, _) => answers.remove(0),
+                    match known.get_mut(last) {
+                        None if six.is_empty() => continue,
+                        None => Vec::new(),
+                        Some(answers) if wants_four && answers.len() > 1 => answers.remove(0),
+                        Some(answers) => answers[0].clone(),
                     }
                 };
-                socket.send_to(&answer(&packet[..end], &addresses), from).ok();
+                let addresses: Vec<Vec<u8>> = match wants_four {
+                    true => four.iter().map(|address| address.to_vec()).collect(),
+                    false => six.iter().map(|address| address.to_vec()).collect(),
+                };
+                socket.send_to(&answer(&packet[..end], &chain[1..], &addresses), from).ok();
             }
         });
-        Some(Self { address, answers, asked })
+        Some(Self { address, answers, more, asked })
     }
 
     fn answer(&self, name: &str, answers: &[&[[u8; 4]]]) {
         let answers = answers.iter().map(|one| one.to_vec()).collect();
         self.answers.lock().unwrap().insert(name.to_owned(), answers);
+    }
+
+    fn answer_six(&self, name: &str, address: &str) {
+        let address: Ipv6Addr = address.parse().unwrap();
+        self.more.lock().unwrap().six.entry(name.to_owned()).or_default().push(address.octets());
+    }
+
+    fn alias(&self, name: &str, of: &str) {
+        self.more.lock().unwrap().aliases.insert(name.to_owned(), of.to_owned());
     }
 
     fn asked(&self, name: &str) -> usize {
@@ -79,24 +109,38 @@ fn question(packet: &[u8]) -> Option<(String, usize)> {
     }
 }
 
-fn answer(question: &[u8], addresses: &[[u8; 4]]) -> Vec<u8> {
+/// An answer that nobody is to remember: aliases one after the other, and addresses of the last.
+fn answer(question: &[u8], aliases: &[String], addresses: &[Vec<u8>]) -> Vec<u8> {
     let mut packet = question.to_vec();
     packet[2..12].copy_from_slice(&[0x81, 0x80, 0, 1, 0, 0, 0, 0, 0, 0]);
-    packet[7] = u8::try_from(addresses.len()).unwrap();
+    packet[7] = u8::try_from(aliases.len() + addresses.len()).unwrap();
+    // A name is written once and pointed to afterwards.
+    let mut owner: u16 = 0xc00c;
+    let record = |packet: &mut Vec<u8>, owner: u16, kind: u8, data: &[u8]| {
+        packet.extend(owner.to_be_bytes());
+        packet.extend([0, kind, 0, 1, 0, 0, 0, 0]);
+        packet.extend(u16::try_from(data.len()).unwrap().to_be_bytes());
+        packet.extend(data);
+    };
+    for alias in aliases {
+        let mut name: Vec<u8> = Vec::new();
+        for label in alias.split('.') {
+            name.push(u8::try_from(label.len()).unwrap());
+            name.extend(label.as_bytes());
+        }
+        name.push(0);
+        record(&mut packet, owner, 5, &name);
+        owner = 0xc000 + u16::try_from(packet.len() - name.len()).unwrap();
+    }
     for address in addresses {
-        // Nobody is to remember it.
-        packet.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4]);
-        packet.extend(address);
+        record(&mut packet, owner, if address.len() == 4 { 1 } else { 28 }, address);
     }
     packet
 }
 
 /// A name server of the test, and a daemon that asks it, which only root can arrange.
-fn ground() -> Option<(NameServer, TestDaemon)> {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can give a daemon a name server of its own");
-        return None;
-    }
+fn ground() -> Result<(NameServer, TestDaemon), Missing> {
+    needs_root("give a daemon a name server of its own")?;
     let names = NameServer::start().unwrap();
     let mut daemon = TestDaemon::start_configured(NAMES, &[]);
     let settings = daemon.home().write("resolv.conf", &format!("nameserver {}\n", names.address));
@@ -107,7 +151,8 @@ fn ground() -> Option<(NameServer, TestDaemon)> {
         settings.display(),
         switch.display()
     ));
-    has(&daemon, "python3").then_some((names, daemon))
+    needs(&daemon, "python3")?;
+    Ok((names, daemon))
 }
 
 /// Connects to each of several names in turn and says what was heard.
@@ -119,9 +164,10 @@ for name in sys.argv[2:]:
     except OSError as error: heard.append(type(error).__name__)
 print(json.dumps(heard))"#;
 
-#[test]
+per_connection!(an_address_is_asked_for_once_checked_and_dialed_and_a_name_cannot_change_it);
+
 fn an_address_is_asked_for_once_checked_and_dialed_and_a_name_cannot_change_it() {
-    let Some((names, daemon)) = ground() else { return };
+    let (names, daemon) = require!(ground());
     let inside = Server::saying("127.0.0.1:0", "inside");
     let port = inside.port;
     let _outside = Server::saying(&format!("127.0.0.2:{port}"), "outside");
@@ -161,9 +207,10 @@ fn an_address_is_asked_for_once_checked_and_dialed_and_a_name_cannot_change_it()
     assert_eq!(reach(&["rebind"]), json!(["inside"]));
 }
 
-#[test]
+per_connection!(names_whose_servers_are_slow_hold_up_only_the_sandbox_that_asks);
+
 fn names_whose_servers_are_slow_hold_up_only_the_sandbox_that_asks() {
-    let Some((names, daemon)) = ground() else { return };
+    let (names, daemon) = require!(ground());
     let server = Server::saying("127.0.0.1:0", "well");
     let port = server.port;
     names.answer("steady.example", &[&[[127, 0, 0, 1]]]);
@@ -184,4 +231,78 @@ fn names_whose_servers_are_slow_hold_up_only_the_sandbox_that_asks() {
         assert_eq!(heard, json!(["well"]));
     }
     daemon.post(&format!("/v1/runs/{}/kill", job["run_id"].as_str().unwrap()), json!({}));
+}
+
+per_connection!(no_answer_of_a_name_server_leads_a_granted_name_inside);
+
+fn no_answer_of_a_name_server_leads_a_granted_name_inside() {
+    let (names, daemon) = require!(ground());
+    let inside = Server::saying("127.0.0.1:0", "inside");
+    let port = inside.port;
+    let _outside = Server::saying(&format!("127.0.0.2:{port}"), "outside");
+    let (well, evil) = ([127, 0, 0, 2], [127, 0, 0, 1]);
+    // Names, and what the programs behind them hear.
+    let table = [
+        ("plain", "outside"),
+        ("chained", "outside"),
+        ("alias-inside", ""),
+        ("alias-of-localhost", ""),
+        ("alias-flip", "outside"),
+        ("alias-flip", ""),
+        ("six-inside", ""),
+        ("six-only", ""),
+        ("six-mapped", ""),
+        ("six-translated", ""),
+        ("six-tunnel", ""),
+        ("metadata", ""),
+        ("link-local", ""),
+        ("unspecified", ""),
+        ("broadcast", ""),
+        ("plain", "outside"),
+    ];
+    names.answer("plain.example", &[&[well]]);
+    names.alias("chained.example", "one.example.net");
+    names.alias("one.example.net", "two.example.org");
+    names.alias("two.example.org", "plain.example");
+    names.alias("alias-inside.example", "inside.example.net");
+    names.answer("inside.example.net", &[&[evil]]);
+    names.alias("alias-of-localhost.example", "localhost");
+    names.answer("localhost", &[&[evil]]);
+    names.alias("alias-flip.example", "flip.example.net");
+    names.answer("flip.example.net", &[&[well], &[evil]]);
+    for (name, six) in [
+        ("six-inside", "::1"),
+        ("six-only", "::1"),
+        ("six-mapped", "::ffff:127.0.0.1"),
+        ("six-translated", "64:ff9b::a9fe:a9fe"),
+        ("six-tunnel", "2002:7f00:1::"),
+    ] {
+        names.answer_six(&format!("{name}.example"), six);
+    }
+    names.answer("six-inside.example", &[&[well]]);
+    names.answer("metadata.example", &[&[[169, 254, 169, 254]]]);
+    names.answer("link-local.example", &[&[[169, 254, 1, 1]]]);
+    names.answer("unspecified.example", &[&[[0, 0, 0, 0]]]);
+    names.answer("broadcast.example", &[&[[255, 255, 255, 255]]]);
+    allow(
+        &daemon,
+        "box",
+        &[format!("*.example.com:{port}"), format!("127.0.0.2:{port}"), format!("160.0.0.0/4:{port}")],
+    );
+    for (name, _) in table {
+        allow(&daemon, "box", &[format!("{name}.example:{port}")]);
+    }
+    let hosts: Vec<String> = table.iter().map(|(name, _)| format!("{name}.example")).collect();
+    let mut arguments = vec![port.to_string()];
+    arguments.extend(hosts);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let heard = python(&daemon, "box", REACH, &arguments);
+    for ((name, expected), answer) in table.iter().zip(heard.as_array().unwrap()) {
+        let reached = answer.as_str().unwrap();
+        let denied = reached.is_empty() || reached.ends_with("Error");
+        assert!(if expected.is_empty() { denied } else { reached == *expected }, "{name}: {heard}");
+    }
+    assert_eq!(inside.heard().len(), 1, "only its own words: nobody connected");
+    let net = daemon.get("/v1/sandboxes/box/net").to_string();
+    assert!(net.contains("forbidden_address") && net.contains("metadata_address"), "{net}");
 }

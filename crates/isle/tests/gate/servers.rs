@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::harness::{TestDaemon, finish, until_some};
+use crate::harness::{Missing, TestDaemon, finish, needs_tier, until_some};
 
 /// Names that only the daemon under test knows.
 pub(crate) const NAMES: &str = "[network_hosts]\n\"web.test\" = \"127.0.0.1\"\n\"other.test\" = \"127.0.0.1\"\n\"a.wild.test\" = \"127.0.0.1\"\n";
@@ -21,12 +21,15 @@ pub(crate) fn start() -> TestDaemon {
 }
 
 /// Makes a sandbox of tier `process`, if there can be one.
-pub(crate) fn make_process(daemon: &TestDaemon, name: &str) -> bool {
-    let offered = daemon.offers("process");
-    if offered {
-        daemon.post("/v1/sandboxes", json!({ "sandbox": name, "tier": "process", "allow_downgrade": true }));
-    }
-    offered
+pub(crate) fn make_process(daemon: &TestDaemon, name: &str) -> Result<(), Missing> {
+    needs_tier("process")?;
+    daemon.post("/v1/sandboxes", json!({ "sandbox": name, "tier": "process", "allow_downgrade": true }));
+    Ok(())
+}
+
+/// What has to be granted to reach a server of this machine.
+pub(crate) fn reaching(port: u16) -> [String; 2] {
+    [format!("web.test:{port}"), format!("127.0.0.1:{port}")]
 }
 
 pub(crate) fn allow(daemon: &TestDaemon, sandbox: &str, hosts: &[String]) -> Value {
@@ -50,12 +53,12 @@ pub(crate) fn plain_python(script: &str, arguments: &[&str]) -> Value {
 
 /// Whether the sandboxes of a daemon have a program.
 pub(crate) fn has(daemon: &TestDaemon, program: &str) -> bool {
-    let found = daemon.exec("look", json!({ "command": format!("command -v {program}") }));
-    let found = found["state"] == "completed";
-    if !found {
-        println!("skipped: this host has no {program} where a sandbox could see it");
-    }
-    found
+    daemon.has_program("look", program)
+}
+
+/// A program that the sandboxes of a daemon must have.
+pub(crate) fn needs(daemon: &TestDaemon, program: &str) -> Result<(), Missing> {
+    daemon.needs_program("look", program)
 }
 
 /// A server that answers each connection in a thread of its own and remembers what it heard.

@@ -5,9 +5,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
-use crate::clients::sh;
-use crate::harness::TestDaemon;
-use crate::servers::{allow, has, start};
+use crate::harness::{TestDaemon, per_connection, require, sh};
+use crate::servers::{allow, needs, start};
 
 /// The places every layout replaces.
 const CLEAR: &str = "rm -rf /etc/ssl /etc/pki /var/lib/ca-certificates /etc/ca-certificates/extracted /etc/ca-certificates/trust-source /etc/static\n";
@@ -51,12 +50,11 @@ fn as_root(daemon: &TestDaemon, sandbox: &str, script: &str) {
     assert_eq!(run["state"], "completed", "{sandbox}: {run}");
 }
 
-#[test]
+per_connection!(the_authority_of_a_sandbox_is_put_where_programs_of_every_system_look);
+
 fn the_authority_of_a_sandbox_is_put_where_programs_of_every_system_look() {
     let daemon = start();
-    if !has(&daemon, "openssl") {
-        return;
-    }
+    require!(needs(&daemon, "openssl"));
     let directory = tempfile::tempdir().unwrap();
     sh(
         directory.path(),

@@ -7,8 +7,8 @@ use std::process::Command;
 use rustix::process::{Resource, Signal, getrlimit, setrlimit};
 use serde_json::{Value, json};
 
-use crate::harness::{TestDaemon, finish, until_some};
-use crate::servers::has;
+use crate::harness::{TestDaemon, finish, per_connection, require, until_some};
+use crate::servers::needs;
 
 const VALUE: &str = "s3cr3t/\"quoted\" v\u{e4}lue";
 const MARK: &str = "[secret KEY]";
@@ -45,12 +45,11 @@ for border in (4096, 8192, 65536):
         sys.stderr.flush()
 "#;
 
-#[test]
+per_connection!(no_promised_form_of_a_value_and_no_border_lets_it_out);
+
 fn no_promised_form_of_a_value_and_no_border_lets_it_out() {
     let daemon = start();
-    if !has(&daemon, "python3") {
-        return;
-    }
+    require!(needs(&daemon, "python3"));
     // Where nothing guards, all of it is there.
     let plain = finish(Command::new("python3").args(["-c", EMIT]).env("KEY", VALUE));
     let forms: Vec<String> = String::from_utf8(plain.stdout).unwrap().lines().map(str::to_owned).collect();
@@ -78,12 +77,11 @@ fn no_promised_form_of_a_value_and_no_border_lets_it_out() {
     }
 }
 
-#[test]
+per_connection!(what_may_see_a_placeholder_alone_never_finds_the_value);
+
 fn what_may_see_a_placeholder_alone_never_finds_the_value() {
     let daemon = start();
-    if !has(&daemon, "python3") {
-        return;
-    }
+    require!(needs(&daemon, "python3"));
     // Everything a program can read of itself, of others, and of the way to the daemon.
     let search = r#"
 import glob, json, os
@@ -125,7 +123,8 @@ fn let_cores_be() -> bool {
     setrlimit(Resource::Core, limit).is_ok() && limit.current != Some(0)
 }
 
-#[test]
+per_connection!(a_crash_of_whoever_holds_a_value_leaves_no_core);
+
 fn a_crash_of_whoever_holds_a_value_leaves_no_core() {
     let directory = tempfile::tempdir().unwrap();
     let allowed = let_cores_be();

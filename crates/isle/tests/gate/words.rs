@@ -6,11 +6,11 @@ use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
-use crate::harness::{TestDaemon, until};
-use crate::servers::{Server, allow, has, hex, make_process, python, start};
+use crate::harness::{TestDaemon, part, per_connection, require, until};
+use crate::servers::{Server, allow, hex, make_process, needs, python, start};
 
 /// Sends each of several messages over a connection of its own; says how each was answered.
-const SAY: &str = r#"
+pub(crate) const SAY: &str = r#"
 import json, socket, sys
 answers = {}
 for name, text in json.loads(sys.argv[3]).items():
@@ -32,7 +32,7 @@ print(json.dumps(answers))"#;
 /// The sandboxes it is said in, and how: by the name, and where the gate is a proxy through that.
 fn ways(daemon: &TestDaemon) -> Vec<(&'static str, String)> {
     let mut ways = vec![("box", SAY.to_owned())];
-    if make_process(daemon, "plain") {
+    if part(make_process(daemon, "plain")) {
         let direct = "stream = socket.create_connection((sys.argv[1], int(sys.argv[2])), 30)";
         assert!(SAY.contains(direct));
         let through = r"stream = socket.create_connection(('127.0.0.1', 3128), 30)
@@ -153,12 +153,11 @@ pub(crate) fn requests() -> Vec<(String, String)> {
     all.map(|(name, text)| (name.to_owned(), text)).into()
 }
 
-#[test]
+per_connection!(no_request_to_another_host_passes_an_http_grant);
+
 fn no_request_to_another_host_passes_an_http_grant() {
     let (daemon, server) = (start(), Server::lenient());
-    if !has(&daemon, "python3") {
-        return;
-    }
+    require!(needs(&daemon, "python3"));
     let port = server.port;
     let requests = requests();
     // Without the gate each is heard.
@@ -190,15 +189,28 @@ fn no_request_to_another_host_passes_an_http_grant() {
     }
 }
 
+/// Bytes behind their length.
+fn vector(width: usize, content: &[u8]) -> Vec<u8> {
+    let mut bytes = (content.len() as u64).to_be_bytes()[8 - width..].to_vec();
+    bytes.extend_from_slice(content);
+    bytes
+}
+
+/// The extension that names servers.
+fn server_names(names: &[&str]) -> Vec<u8> {
+    let list: Vec<u8> =
+        names.iter().flat_map(|name| [vec![0], vector(2, name.as_bytes())].concat()).collect();
+    [vec![0, 0], vector(2, &vector(2, &list))].concat()
+}
+
 /// A first message of TLS for a server.
 pub(crate) fn client_hello(name: &str) -> Vec<u8> {
-    let vector = |width: usize, content: &[u8]| {
-        let mut bytes = (content.len() as u64).to_be_bytes()[8 - width..].to_vec();
-        bytes.extend_from_slice(content);
-        bytes
-    };
-    let entry = [vec![0], vector(2, name.as_bytes())].concat();
-    let extension = [vec![0, 0], vector(2, &vector(2, &entry))].concat();
+    let extension = if name.is_empty() { Vec::new() } else { server_names(&[name]) };
+    hello_in_records(&extension, 16_000)
+}
+
+/// A first message with these extensions, in records of a size.
+fn hello_in_records(extensions: &[u8], size: usize) -> Vec<u8> {
     let random = [7; 32];
     let body = [
         vec![3, 3],
@@ -206,18 +218,18 @@ pub(crate) fn client_hello(name: &str) -> Vec<u8> {
         vector(1, &[]),
         vector(2, &[0x13, 1]),
         vector(1, &[0]),
-        vector(2, &if name.is_empty() { Vec::new() } else { extension }),
+        vector(2, extensions),
     ]
     .concat();
-    [vec![22, 3, 1], vector(2, &[vec![1], vector(3, &body)].concat())].concat()
+    let message = [vec![1], vector(3, &body)].concat();
+    message.chunks(size).flat_map(|part| [vec![22, 3, 1], vector(2, part)].concat()).collect()
 }
 
-#[test]
+per_connection!(only_a_handshake_for_the_granted_name_passes_a_tls_grant);
+
 fn only_a_handshake_for_the_granted_name_passes_a_tls_grant() {
     let (daemon, server) = (start(), Server::echo());
-    if !has(&daemon, "python3") {
-        return;
-    }
+    require!(needs(&daemon, "python3"));
     let port = server.port;
     let words = [
         ("other", client_hello("other.test")),
@@ -228,6 +240,32 @@ fn only_a_handshake_for_the_granted_name_passes_a_tls_grant() {
         ("nul", client_hello("web.test\0.other.test")),
         ("prefix", client_hello("notweb.test")),
         ("dot", client_hello("web.test..")),
+        ("two", hello_in_records(&server_names(&["web.test", "other.test"]), 16_000)),
+        (
+            "twice",
+            hello_in_records(&[server_names(&["web.test"]), server_names(&["other.test"])].concat(), 16_000),
+        ),
+        ("pieces", hello_in_records(&server_names(&["other.test"]), 1)),
+        ("six", client_hello("::1")),
+        (
+            "bytes",
+            hello_in_records(&[vec![0, 0], vector(2, &vector(2, &[0, 0, 3, 0xff, 0xfe, 0xfd]))].concat(), 99),
+        ),
+        // The name stands in what is encrypted, and another one before everybody's eyes.
+        (
+            "hidden",
+            hello_in_records(
+                &[vec![0xfe, 0x0d], vector(2, &[7; 99]), server_names(&["front.test"])].concat(),
+                99,
+            ),
+        ),
+        (
+            "huge",
+            hello_in_records(
+                &[vec![0, 21], vector(2, &[0; 40_000]), server_names(&["web.test"])].concat(),
+                16_000,
+            ),
+        ),
         ("plain", b"GET / HTTP/1.1\r\nHost: web.test\r\n\r\nheard\n".to_vec()),
         ("ssh", b"SSH-2.0-heard\n".to_vec()),
         ("old", [vec![0x80, 0x2e, 1, 3, 1], b"heard\n".to_vec()].concat()),
@@ -246,6 +284,10 @@ fn only_a_handshake_for_the_granted_name_passes_a_tls_grant() {
         words.iter().map(|(name, bytes)| (format!("end {name}"), json!(hex(bytes)))).collect();
     let well = [client_hello("Web.Test"), b"heard\n".to_vec()].concat();
     said.insert("well".into(), json!(hex(&well)));
+    // GREASE, a ticket and early data, in records of one byte.
+    let odd =
+        [vec![0x0a, 0x0a, 0, 0], server_names(&["web.test"]), vec![0, 35, 0, 1, 7, 0, 42, 0, 0]].concat();
+    said.insert("odd".into(), json!(hex(&[hello_in_records(&odd, 1), b"heard\n".to_vec()].concat())));
     let said = Value::Object(said).to_string();
     for (sandbox, say) in ways(&daemon) {
         let before = server.heard().len();
@@ -258,7 +300,8 @@ fn only_a_handshake_for_the_granted_name_passes_a_tls_grant() {
                 if *name == "plain" { answer.contains("reason: not_tls") } else { !answer.contains("heard") };
             assert!(denied, "{name}: {answer}");
         }
-        // Nothing was dialed for them either.
-        assert_eq!(server.heard().len() - before, 1, "{answers:#}");
+        assert!(answers["odd"].as_str().unwrap().ends_with("heard\n"), "{answers:#}");
+        // Nothing was dialed for the others either.
+        assert_eq!(server.heard().len() - before, 2, "{answers:#}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use crate::harness::{finish, has_process_tier, tiers};
+use crate::harness::{Case, finish, needs_root, needs_tier, part, per_tier, require, tiers};
 use crate::scene::Scene;
 
 const BAIT: &str = r##"
@@ -17,39 +17,35 @@ open(".envrc", "w").write("touch $HOME/executed\n")
 open(".isle.toml", "w").write('tier = "process"\nlisten = "0.0.0.0:1"\nurl = "http://evil.example:1"\n')
 "##;
 
-#[test]
-fn what_a_workspace_brings_for_the_host_is_copied_as_mere_files() {
-    for &tier in tiers() {
-        let scene = Scene::new(tier);
-        scene.python(BAIT);
-        scene.daemon.succeeds(&["cp", "box:.", "out"]);
-        let home = scene.daemon.home().path().to_owned();
-        let out = home.join("out");
-        assert!(out.join(".git/hooks/pre-commit").exists() && out.join(".mcp.json").exists());
-        for arguments in [&["run", "--", "true"][..], &["exec", "box", "--", "true"], &["config"]] {
-            let said = finish(scene.daemon.isle(arguments).current_dir(&out));
-            let words = String::from_utf8_lossy(&said.stderr).into_owned();
-            assert!(
-                !said.status.success() && words.contains("cannot come from a workspace file"),
-                "{arguments:?}: {words}"
-            );
-        }
-        // Commands that are about the daemon do not look at it at all.
-        for arguments in [&["ls"][..], &["status"], &["history"], &["cp", "box:.mcp.json", "copy"]] {
-            let said = finish(scene.daemon.isle(arguments).current_dir(&out));
-            assert!(said.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&said.stderr));
-        }
-        assert!(!home.join("executed").exists() && !out.join("executed").exists());
+per_tier!(what_a_workspace_brings_for_the_host_is_copied_as_mere_files);
+
+fn what_a_workspace_brings_for_the_host_is_copied_as_mere_files(Case { tier, .. }: Case) {
+    let scene = Scene::new(tier);
+    scene.python(BAIT);
+    scene.daemon.succeeds(&["cp", "box:.", "out"]);
+    let home = scene.daemon.home().path().to_owned();
+    let out = home.join("out");
+    assert!(!out.join(".git").exists() && out.join(".mcp.json").exists(), "git would run what is in it");
+    for arguments in [&["run", "--", "true"][..], &["exec", "box", "--", "true"], &["config"]] {
+        let said = finish(scene.daemon.isle(arguments).current_dir(&out));
+        let words = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert!(
+            !said.status.success() && words.contains("is not allowed in a workspace file"),
+            "{arguments:?}: {words}"
+        );
     }
+    // Commands that are about the daemon do not look at it at all.
+    for arguments in [&["ls"][..], &["status"], &["history"], &["cp", "box:.mcp.json", "copy"]] {
+        let said = finish(scene.daemon.isle(arguments).current_dir(&out));
+        assert!(said.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&said.stderr));
+    }
+    assert!(!home.join("executed").exists() && !out.join("executed").exists());
 }
 
 #[test]
 fn settings_of_somebody_elses_are_not_read() {
     let scene = Scene::new(tiers()[tiers().len() - 1]);
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can make a file that belongs to somebody else");
-        return;
-    }
+    require!(needs_root("make a file that belongs to somebody else"));
     // As a sandbox of tier `process` or another user of a shared directory would leave it.
     let shared = scene.daemon.home().path().join("shared");
     std::fs::create_dir_all(shared.join("project")).unwrap();
@@ -64,7 +60,7 @@ fn settings_of_somebody_elses_are_not_read() {
     assert!(pids().contains("workspace file"), "one's own is read: {}", pids());
     std::os::unix::fs::chown(&planted, Some(12_345), None).unwrap();
     assert!(pids().contains("256"), "{}", pids());
-    if !has_process_tier() {
+    if !part(needs_tier("process")) {
         return;
     }
     // There the directory is one of the host's.

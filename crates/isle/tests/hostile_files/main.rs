@@ -4,12 +4,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
+mod cgroups;
 mod config;
-#[path = "../harness/mod.rs"]
-#[expect(dead_code, unused_imports, reason = "shared with the other end-to-end tests, which use the rest")]
-mod harness;
+mod git;
+mod images;
 mod links;
 mod names;
+mod races;
 mod scene;
 mod swaps;
 mod traps;
+
+use isle_e2e as harness;

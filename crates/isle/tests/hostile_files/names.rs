@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use serde_json::{Value, json};
 
-use crate::harness::{finish, tiers};
+use crate::harness::{Case, finish, per_tier};
 use crate::scene::Scene;
 
 /// Escape sequences, a new line, a bell, text that turns around, invisible joiners, no UTF-8, quotes.
@@ -39,51 +39,77 @@ fn assert_harmless(what: &str, bytes: &[u8]) {
     assert!(!text.contains(bad), "{what} would reach the terminal as it is: {text:?}");
 }
 
-#[test]
-fn names_are_listed_exactly_in_json_and_written_out_for_people() {
-    for &tier in tiers() {
-        let scene = Scene::new(tier);
-        make(&scene);
-        let listed: Value = scene.files("GET", "list?path=names", None).json();
-        let entries = listed["entries"].as_array().unwrap();
-        assert_eq!(entries.len(), 2 * NAMES.len(), "{listed}");
-        for name in NAMES {
-            let found = entries.iter().any(|entry| match std::str::from_utf8(name) {
-                Ok(text) => entry["path"] == text && entry["path_base64"].is_null(),
-                Err(_) => {
-                    entry["path_base64"].is_string() && entry["path"].as_str().unwrap().contains('\u{fffd}')
-                }
-            });
-            assert!(found, "{:?} in {listed}", String::from_utf8_lossy(name));
-        }
-        // The same through the command line's JSON.
-        let shown =
-            finish(&mut scene.daemon.isle(&["call", "list_files", r#"{"sandbox": "box", "path": "names"}"#]));
-        serde_json::from_slice::<Value>(&shown.stdout).unwrap();
-        assert_harmless("the answer of `isle call`", &shown.stdout);
+per_tier!(names_are_listed_exactly_in_json_and_written_out_for_people);
 
-        // Copying tells what it left out.
-        let copied = finish(&mut scene.daemon.isle(&["cp", "box:names", "out"]));
-        assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
-        assert_harmless("what `isle cp` says", &copied.stderr);
-        let out = scene.daemon.home().path().join("out");
-        assert_eq!(
-            std::fs::read_dir(&out).unwrap().count(),
-            NAMES.len(),
-            "all of them, byte for byte, and none of the links"
-        );
+fn names_are_listed_exactly_in_json_and_written_out_for_people(Case { tier, .. }: Case) {
+    let scene = Scene::new(tier);
+    make(&scene);
+    let listed: Value = scene.files("GET", "list?path=names", None).json();
+    let entries = listed["entries"].as_array().unwrap();
+    assert_eq!(entries.len(), 2 * NAMES.len(), "{listed}");
+    for name in NAMES {
+        let found = entries.iter().any(|entry| match std::str::from_utf8(name) {
+            Ok(text) => entry["path"] == text && entry["path_base64"].is_null(),
+            Err(_) => {
+                entry["path_base64"].is_string() && entry["path"].as_str().unwrap().contains('\u{fffd}')
+            }
+        });
+        assert!(found, "{:?} in {listed}", String::from_utf8_lossy(name));
+    }
+    // The same through the command line's JSON.
+    let shown =
+        finish(&mut scene.daemon.isle(&["call", "list_files", r#"{"sandbox": "box", "path": "names"}"#]));
+    serde_json::from_slice::<Value>(&shown.stdout).unwrap();
+    assert_harmless("the answer of `isle call`", &shown.stdout);
 
-        for name in NAMES {
-            assert_eq!(std::fs::read(out.join(std::ffi::OsStr::from_bytes(name))).unwrap(), b"inside");
-        }
+    // Copying tells what it left out.
+    let copied = finish(&mut scene.daemon.isle(&["cp", "box:names", "out"]));
+    assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+    assert_harmless("what `isle cp` says", &copied.stderr);
+    let out = scene.daemon.home().path().join("out");
+    assert_eq!(
+        std::fs::read_dir(&out).unwrap().count(),
+        NAMES.len(),
+        "all of them, byte for byte, and none of the links"
+    );
 
-        // Errors that name a file.
-        for name in NAMES.iter().filter_map(|name| std::str::from_utf8(name).ok()) {
-            let failed =
-                finish(&mut scene.daemon.isle(&["cp", &format!("box:names/{name}/below"), "nowhere"]));
-            assert!(!failed.status.success());
-            assert_harmless("an error about a name", &failed.stderr);
-        }
+    for name in NAMES {
+        assert_eq!(std::fs::read(out.join(std::ffi::OsStr::from_bytes(name))).unwrap(), b"inside");
+    }
+
+    // Pulled, and pushed back, they are what they were.
+    let again = scene.daemon.home().path().join("again");
+    let pulled = finish(&mut scene.daemon.isle(&["sync", "pull", "box:names", again.to_str().unwrap()]));
+    assert!(pulled.status.success(), "{}", String::from_utf8_lossy(&pulled.stderr));
+    assert_harmless("what `isle sync pull` says", &pulled.stderr);
+    assert_eq!(std::fs::read_dir(&again).unwrap().count(), NAMES.len());
+    let link = again.join(std::ffi::OsStr::from_bytes(b"link\x1b[31m\n\xff"));
+    std::os::unix::fs::symlink("nowhere", link).unwrap();
+    for arguments in [
+        &["sync", "push", again.to_str().unwrap(), "box:pushed"][..],
+        &["cp", again.to_str().unwrap(), "box:copied"],
+    ] {
+        let pushed = finish(&mut scene.daemon.isle(arguments));
+        assert!(pushed.status.success(), "{}", String::from_utf8_lossy(&pushed.stderr));
+        assert_harmless(&format!("what {arguments:?} says"), &pushed.stderr);
+    }
+    let compared = "diff -r --no-dereference pushed copied && ls -A pushed | wc -l >/dev/null; find pushed -type f -print0 | tr -cd '\\0' | wc -c";
+    assert_eq!(scene.daemon.shell("box", compared).trim(), NAMES.len().to_string(), "{tier}");
+    // A file where a directory is due is told by its name, which is written out.
+    for name in NAMES {
+        let at = again.join(std::ffi::OsStr::from_bytes(name));
+        std::fs::remove_file(&at).unwrap();
+        std::fs::create_dir(&at).unwrap();
+    }
+    let refused = finish(&mut scene.daemon.isle(&["sync", "pull", "box:names", again.to_str().unwrap()]));
+    assert!(!refused.status.success());
+    assert_harmless("a conflict", &refused.stderr);
+
+    // Errors that name a file.
+    for name in NAMES.iter().filter_map(|name| std::str::from_utf8(name).ok()) {
+        let failed = finish(&mut scene.daemon.isle(&["cp", &format!("box:names/{name}/below"), "nowhere"]));
+        assert!(!failed.status.success());
+        assert_harmless("an error about a name", &failed.stderr);
     }
 }
 

@@ -15,16 +15,32 @@ pub(crate) const SECRET: &str = "canary-of-the-host";
 pub(crate) struct Scene {
     pub(crate) daemon: TestDaemon,
     host: PathBuf,
+    root: Option<tempfile::TempDir>,
 }
 
 impl Scene {
     pub(crate) fn new(tier: &str) -> Self {
-        let daemon = TestDaemon::start();
+        Self::on(TestDaemon::start(), tier)
+    }
+
+    /// The same with a directory that the daemon may write to for its callers.
+    pub(crate) fn with_root(tier: &str) -> Self {
+        let root = tempfile::Builder::new().prefix("isle-test-root-").tempdir().unwrap();
+        let daemon = TestDaemon::start_with(&[("ISLE_HOST_ROOTS", root.path().to_str().unwrap())]);
+        Self { root: Some(root), ..Self::on(daemon, tier) }
+    }
+
+    fn on(daemon: TestDaemon, tier: &str) -> Self {
         let host = daemon.home().path().join("host");
         std::fs::create_dir(&host).unwrap();
         std::fs::write(host.join("x"), SECRET).unwrap();
         daemon.post("/v1/sandboxes", json!({"sandbox": "box", "tier": tier}));
-        Self { daemon, host }
+        Self { daemon, host, root: None }
+    }
+
+    /// The directory the daemon may write to.
+    pub(crate) fn root(&self) -> &Path {
+        self.root.as_ref().unwrap().path()
     }
 
     /// The directory with the secret, which is in the file `x`.

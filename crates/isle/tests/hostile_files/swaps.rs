@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use serde_json::json;
 
-use crate::harness::{Watchdog, finish, has_process_tier, tiers, until};
+use crate::harness::{Watchdog, finish, needs_tier, require, tiers, until};
 use crate::scene::{SECRET, Scene};
 
 /// Exchanges two pairs of names for ever: a file with a link to the secret, and a directory with a link
@@ -80,9 +80,7 @@ fn reading_while_files_are_swapped_never_leaves_a_container() {
 
 #[test]
 fn reading_while_files_are_swapped_never_leaves_tier_process() {
-    if !has_process_tier() {
-        return;
-    }
+    require!(needs_tier("process"));
     reading("process");
 }
 
@@ -118,9 +116,7 @@ fn writing_and_removing_while_directories_are_swapped_never_leaves_a_container()
 
 #[test]
 fn writing_and_removing_while_directories_are_swapped_never_leaves_tier_process() {
-    if !has_process_tier() {
-        return;
-    }
+    require!(needs_tier("process"));
     writing("process");
 }
 
@@ -160,9 +156,7 @@ fn copying_out_while_files_are_swapped_brings_no_link_and_no_secret_of_a_contain
 
 #[test]
 fn copying_out_while_files_are_swapped_brings_no_link_and_no_secret_of_tier_process() {
-    if !has_process_tier() {
-        return;
-    }
+    require!(needs_tier("process"));
     copying("process");
 }
 

@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use crate::harness::http::try_unix;
-use crate::harness::{finish, tiers, until};
+use crate::harness::{Case, finish, per_tier, until};
 use crate::scene::{Scene, quoted};
 
 const TRAPS: &str = r#"
@@ -52,70 +52,67 @@ fn codes(scene: &Scene, path: &str) -> Vec<String> {
     .collect()
 }
 
-#[test]
-fn what_is_no_file_is_told_and_nobody_waits_for_it() {
-    for &tier in tiers() {
-        let scene = traps(tier);
-        assert_eq!(codes(&scene, "pipe"), ["NOT_REGULAR"; 4]);
-        assert_eq!(codes(&scene, "/workspace/pipe"), ["NOT_REGULAR"; 4]);
-        if tier == "container" {
-            assert_eq!(codes(&scene, "socket"), ["NOT_REGULAR"; 4]);
-        }
-        for device in ["/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx"] {
-            for code in codes(&scene, device) {
-                assert!(
-                    ["NOT_REGULAR", "PERMISSION_DENIED", "INVALID_PATH"].contains(&code.as_str()),
-                    "{tier} {device}: {code}"
-                );
-            }
-        }
-        // The agent has served all of it and goes on.
-        assert_eq!(scene.daemon.shell("box", "cat good"), "good");
+per_tier!(what_is_no_file_is_told_and_nobody_waits_for_it);
+
+fn what_is_no_file_is_told_and_nobody_waits_for_it(Case { tier, .. }: Case) {
+    let scene = traps(tier);
+    assert_eq!(codes(&scene, "pipe"), ["NOT_REGULAR"; 4]);
+    assert_eq!(codes(&scene, "/workspace/pipe"), ["NOT_REGULAR"; 4]);
+    if tier == "container" {
+        assert_eq!(codes(&scene, "socket"), ["NOT_REGULAR"; 4]);
     }
+    for device in ["/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx"] {
+        for code in codes(&scene, device) {
+            assert!(
+                ["NOT_REGULAR", "PERMISSION_DENIED", "INVALID_PATH"].contains(&code.as_str()),
+                "{tier} {device}: {code}"
+            );
+        }
+    }
+    // The agent has served all of it and goes on.
+    assert_eq!(scene.daemon.shell("box", "cat good"), "good");
 }
 
-#[test]
-fn a_whole_workspace_of_traps_is_copied_listed_and_removed() {
-    for &tier in tiers() {
-        let scene = traps(tier);
-        let copied = finish(&mut scene.daemon.isle(&["--json", "cp", "box:.", "out"]));
-        let said = String::from_utf8_lossy(&copied.stderr).into_owned();
-        assert!(copied.status.success(), "{tier}: {said}");
-        let told: serde_json::Value = serde_json::from_slice(&copied.stdout).unwrap();
-        let skipped = told["skipped"].as_array().unwrap();
-        assert!(skipped.contains(&json!("pipe")), "{told}");
-        assert_eq!(skipped.contains(&json!("giant")), tier == "container", "{told}");
-        let out = scene.daemon.home().path().join("out");
-        assert_eq!(std::fs::read_to_string(out.join("good")).unwrap(), "good");
-        assert_eq!(std::fs::read_dir(out.join("many")).unwrap().count(), many(tier));
-        assert!(!out.join("giant").exists());
-        finish(std::process::Command::new("rm").args(["-rf", "--"]).arg(&out));
+per_tier!(a_whole_workspace_of_traps_is_copied_listed_and_removed);
 
-        let listed = scene.files("GET", "list?depth=32&limit=10000", None).json();
-        assert!(listed["entries"].as_array().unwrap().len() > many(tier), "{}", listed["truncated"]);
-        let few = scene.files("GET", "list?path=many&limit=100", None).json();
-        assert_eq!((few["entries"].as_array().unwrap().len(), &few["truncated"]), (100, &json!(true)));
-        for path in ["deep", "many", "pipe"] {
-            let removed = scene.files("POST", "remove", Some(&json!({"path": path, "recursive": true})));
-            assert_eq!(removed.status, 200, "{tier} {path}: {}", removed.text());
-        }
-        let left = scene.daemon.shell("box", "ls -A");
-        assert!(!left.contains("deep") && !left.contains("many") && !left.contains("pipe"), "{left}");
+fn a_whole_workspace_of_traps_is_copied_listed_and_removed(Case { tier, .. }: Case) {
+    let scene = traps(tier);
+    let copied = finish(&mut scene.daemon.isle(&["--json", "cp", "box:.", "out"]));
+    let said = String::from_utf8_lossy(&copied.stderr).into_owned();
+    assert!(copied.status.success(), "{tier}: {said}");
+    let told: serde_json::Value = serde_json::from_slice(&copied.stdout).unwrap();
+    let skipped = told["skipped"].as_array().unwrap();
+    assert!(skipped.contains(&json!("pipe")), "{told}");
+    assert_eq!(skipped.contains(&json!("giant")), tier == "container", "{told}");
+    let out = scene.daemon.home().path().join("out");
+    assert_eq!(std::fs::read_to_string(out.join("good")).unwrap(), "good");
+    assert_eq!(std::fs::read_dir(out.join("many")).unwrap().count(), many(tier));
+    assert!(!out.join("giant").exists());
+    finish(std::process::Command::new("rm").args(["-rf", "--"]).arg(&out));
+
+    let listed = scene.files("GET", "list?depth=32&limit=10000", None).json();
+    assert!(listed["entries"].as_array().unwrap().len() > many(tier), "{}", listed["truncated"]);
+    let few = scene.files("GET", "list?path=many&limit=100", None).json();
+    assert_eq!((few["entries"].as_array().unwrap().len(), &few["truncated"]), (100, &json!(true)));
+    for path in ["deep", "many", "pipe"] {
+        let removed = scene.files("POST", "remove", Some(&json!({"path": path, "recursive": true})));
+        assert_eq!(removed.status, 200, "{tier} {path}: {}", removed.text());
     }
+    let left = scene.daemon.shell("box", "ls -A");
+    assert!(!left.contains("deep") && !left.contains("many") && !left.contains("pipe"), "{left}");
 }
 
-#[test]
-fn a_tree_too_deep_for_any_path_is_wiped_with_its_sandbox() {
-    for &tier in tiers() {
-        let scene = Scene::new(tier);
-        // Ten times the longest path.
-        let depth = if tier == "container" { 4000 } else { 210 };
-        scene.python(&format!("import os\nfor i in range({depth}):\n  os.mkdir('d'*200); os.chdir('d'*200)"));
-        // Measuring looks at all of it, too.
-        scene.daemon.get("/v1/status?sandbox=box");
-        scene.daemon.succeeds(&["rm", "box", "--wipe"]);
-        assert_eq!(scene.daemon.shell("box", "ls -A"), "");
-    }
+per_tier!(a_tree_too_deep_for_any_path_is_wiped_with_its_sandbox);
+
+fn a_tree_too_deep_for_any_path_is_wiped_with_its_sandbox(Case { tier, .. }: Case) {
+    let scene = Scene::new(tier);
+    // Ten times the longest path.
+    let depth = if tier == "container" { 4000 } else { 210 };
+    scene.python(&format!("import os\nfor i in range({depth}):\n  os.mkdir('d'*200); os.chdir('d'*200)"));
+    // Measuring looks at all of it, too.
+    scene.daemon.get("/v1/status?sandbox=box");
+    scene.daemon.succeeds(&["rm", "box", "--wipe"]);
+    assert_eq!(scene.daemon.shell("box", "ls -A"), "");
 }
 
 #[test]
@@ -140,15 +137,15 @@ fn a_hole_of_a_terabyte_is_read_in_parts_and_refused_whole() {
     assert!(facts.contains("end") && !facts.ends_with("M\n"), "{facts}");
 }
 
-#[test]
-fn a_file_that_grows_while_it_is_read_ends_where_it_ended_when_it_was_opened() {
-    for &tier in tiers() {
-        let scene = Scene::new(tier);
-        // Grows by appending, and shrinks behind the reader so that no disk limit ever ends it.
-        let run = scene.start(json!([
-            "python3",
-            "-c",
-            "
+per_tier!(a_file_that_grows_while_it_is_read_ends_where_it_ended_when_it_was_opened);
+
+fn a_file_that_grows_while_it_is_read_ends_where_it_ended_when_it_was_opened(Case { tier, .. }: Case) {
+    let scene = Scene::new(tier);
+    // Grows by appending, and shrinks behind the reader so that no disk limit ever ends it.
+    let run = scene.start(json!([
+        "python3",
+        "-c",
+        "
 import os
 f = open('log', 'wb', buffering=0)
 block = b'x' * 65536
@@ -158,16 +155,15 @@ while True:
     f.write(block)
     if os.fstat(f.fileno()).st_size > 256 << 20: os.ftruncate(f.fileno(), 65536); f.seek(65536)
 "
-        ]));
-        until("it grows", || scene.files("GET", "stat?path=ready", None).status == 200);
-        for _ in 0..5 {
-            let line = format!("GET /v1/sandboxes/box/files/content?path={}", quoted(b"log"));
-            let got = try_unix(&scene.daemon.socket(), &line, &[], b"");
-            // A file that shrank meanwhile breaks off: fewer bytes than were promised are an error.
-            if let Ok(answer) = got {
-                assert!(answer.body.len() <= 260 << 20, "{}", answer.body.len());
-            }
+    ]));
+    until("it grows", || scene.files("GET", "stat?path=ready", None).status == 200);
+    for _ in 0..5 {
+        let line = format!("GET /v1/sandboxes/box/files/content?path={}", quoted(b"log"));
+        let got = try_unix(&scene.daemon.socket(), &line, &[], b"");
+        // A file that shrank meanwhile breaks off: fewer bytes than were promised are an error.
+        if let Ok(answer) = got {
+            assert!(answer.body.len() <= 260 << 20, "{}", answer.body.len());
         }
-        scene.kill(&run);
     }
+    scene.kill(&run);
 }

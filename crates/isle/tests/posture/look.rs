@@ -270,7 +270,7 @@ fn shown(target: &str) -> String {
 pub(crate) fn fork_server_of(daemon: i32) -> Option<i32> {
     children(daemon).into_iter().find(|&pid| {
         let words = command_line(pid);
-        words.starts_with("isle-fork-server") && !words.ends_with(" plain")
+        words.starts_with("isle-fork-server") && !words.ends_with(" process")
     })
 }
 

@@ -4,11 +4,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
 mod expected;
-#[path = "../harness/mod.rs"]
-#[expect(dead_code, unused_imports, reason = "shared with the other end-to-end tests, which use the rest")]
-mod harness;
 mod look;
 mod network;
 mod ourselves;
 mod sandboxes;
 mod walls;
+
+use isle_e2e as harness;

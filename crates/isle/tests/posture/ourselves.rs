@@ -71,6 +71,8 @@ fn the_daemon_holds_nothing_it_does_not_use() {
         let known = ["/dev/null", "socket", "eventpoll", "eventfd", "pidfd", "signalfd", "pipe"]
             .contains(&what.as_str())
             || what == format!("{home}/daemon.log")
+            // By which it knows whether its directory is still there.
+            || what == format!("{home}/state")
             || what.starts_with(&format!("{home}/state/isle."))
             || what.starts_with("/sys/fs/cgroup/") && what.contains("/isle-");
         assert!(known, "descriptor {number} of the daemon is {what}");
@@ -160,7 +162,7 @@ fn fork_servers_have_exactly_the_expected_posture() {
     servers.retain(|&pid| command_line(pid).starts_with("isle-fork-server"));
     assert_eq!(servers.len(), tiers().len(), "one per kind");
     for server in servers {
-        let is_plain = command_line(server).ends_with(" plain");
+        let is_plain = command_line(server).ends_with(" process");
         let expected = if is_plain { &plain } else { &namespaces };
         assert_posture(&command_line(server), &own_posture(server, pid), expected);
         let open: Vec<String> = Private::of(server, pid).descriptors.into_values().collect();

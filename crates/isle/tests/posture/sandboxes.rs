@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::expected::{Case, Host, Who, expected};
-use crate::harness::{TestDaemon, has_process_tier, processes_with, tiers, until, until_some};
+use crate::harness::{TestDaemon, needs_tier, processes_with, require, tiers, until, until_some};
 use crate::look::{Posture, assert_posture, command_line, is_asleep, look, parent};
 
 /// Runs a command that waits, and looks at it and everybody above it up to the agent.
@@ -70,9 +70,7 @@ fn every_process_of_a_one_shot_container_has_exactly_the_expected_posture() {
 
 #[test]
 fn every_process_of_tier_process_has_exactly_the_expected_posture() {
-    if !has_process_tier() {
-        return;
-    }
+    require!(needs_tier("process"));
     let daemon = TestDaemon::start();
     check(&daemon, Case { tier: "process", named: true, user: "sandbox" }, 5);
     check(&daemon, Case { tier: "process", named: false, user: "sandbox" }, 6);

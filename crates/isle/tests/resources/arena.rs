@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::{TestDaemon, processes_with, until};
+use crate::harness::{Missing, TestDaemon, processes_with, until};
 
 /// How often the neighbour is asked; the median counts.
 const SAMPLES: usize = 11;
@@ -37,8 +37,8 @@ impl Arena {
     }
 
     /// Whether this host enforces a limit for the attacker.
-    pub(crate) fn enforces(&self, key: &str) -> bool {
-        self.daemon.enforces(WILD, key)
+    pub(crate) fn needs_enforced(&self, key: &str) -> Result<(), Missing> {
+        self.daemon.needs_enforced(WILD, key)
     }
 
     /// Whether the kernel counts something for the attacker.
@@ -110,6 +110,6 @@ pub(crate) fn assert_names(run: &Value, limit: &str, value: &str) {
 }
 
 /// A word only one test has in its command lines.
-pub(crate) fn marker(test: u32) -> String {
+pub(crate) fn marker(test: impl std::fmt::Display) -> String {
     format!("wild-{test}-{}", std::process::id())
 }

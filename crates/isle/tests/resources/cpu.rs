@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::arena::{Arena, WILD, assert_names, marker};
-use crate::harness::tiers;
+use crate::harness::{Case, per_tier, require};
 
 #[test]
 fn spinning_on_all_cores_disturbs_nobody_and_leaves_nothing() {
@@ -23,9 +23,7 @@ while True: pass
 #[test]
 fn a_sandbox_gets_no_more_than_its_share_of_cpu_and_a_slow_run_is_told() {
     let arena = Arena::new(json!({"cpus": 0.5}));
-    if !arena.enforces("cpu_limit") {
-        return;
-    }
+    require!(arena.needs_enforced("cpu_limit"));
     let used =
         || arena.daemon.get(&format!("/v1/status?sandbox={WILD}"))["detail"]["usage"]["cpu_ms"].as_f64();
     let before = used();
@@ -52,13 +50,13 @@ fn a_sandbox_gets_no_more_than_its_share_of_cpu_and_a_slow_run_is_told() {
     assert!(!idle["limits_hit"].to_string().contains("cpus"), "{idle}");
 }
 
-#[test]
-fn a_command_gets_its_share_of_cpu_with_cgroups_or_without_and_does_not_see_why() {
-    for &tier in tiers() {
-        let arena = Arena::new(json!({"cpus": 0.5, "tier": tier}));
-        assert!(arena.daemon.keeps(WILD, "cpu_limit"));
-        let run = arena.run(
-            "import os, resource, time
+per_tier!(a_command_gets_its_share_of_cpu_with_cgroups_or_without_and_does_not_see_why);
+
+fn a_command_gets_its_share_of_cpu_with_cgroups_or_without_and_does_not_see_why(Case { tier, .. }: Case) {
+    let arena = Arena::new(json!({"cpus": 0.5, "tier": tier}));
+    assert!(arena.daemon.keeps(WILD, "cpu_limit"));
+    let run = arena.run(
+        "import os, resource, time
 began = time.monotonic()
 children = []
 for i in range(4):
@@ -73,10 +71,9 @@ for child in children:
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
 print((used.ru_utime + used.ru_stime) / (time.monotonic() - began))
 ",
-        );
-        assert_eq!(run["state"], "completed", "{tier}: {run}");
-        let share: f64 = run["stdout"].as_str().unwrap().trim().parse().unwrap();
-        assert!(share <= 0.5 * 1.3, "{tier}: used {share} CPUs of 0.5");
-        arena.assert_neighbour_calm();
-    }
+    );
+    assert_eq!(run["state"], "completed", "{tier}: {run}");
+    let share: f64 = run["stdout"].as_str().unwrap().trim().parse().unwrap();
+    assert!(share <= 0.5 * 1.3, "{tier}: used {share} CPUs of 0.5");
+    arena.assert_neighbour_calm();
 }

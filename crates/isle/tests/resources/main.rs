@@ -6,10 +6,9 @@
 
 mod arena;
 mod cpu;
-#[path = "../harness/mod.rs"]
-#[expect(dead_code, unused_imports, reason = "shared with the other end-to-end tests, which use the rest")]
-mod harness;
 mod memory;
 mod output;
 mod processes;
 mod storage;
+
+use isle_e2e as harness;

@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use crate::arena::{Arena, WILD, assert_names, marker};
-use crate::harness::tiers;
+use crate::harness::{Case, per_tier, require};
 
 /// Takes memory by `take`, all that is allowed, again and again, in a child, so that the attack goes on.
 fn again_and_again(marker: &str, take: &str) -> String {
@@ -30,9 +30,7 @@ const NAMELESS_FILE: &str = "        fd = os.memfd_create('x')
 #[test]
 fn memory_without_end_disturbs_nobody_and_is_named() {
     let arena = Arena::new(json!({"memory": "96M"}));
-    if !arena.enforces("memory_limit") {
-        return;
-    }
+    require!(arena.needs_enforced("memory_limit"));
     let marker = marker(10);
     let run = arena.endure(&again_and_again(&marker, ANONYMOUS));
     assert_names(&run, "memory", "96M");
@@ -47,15 +45,15 @@ fn memory_without_end_disturbs_nobody_and_is_named() {
     }
 }
 
-#[test]
-fn memory_spread_over_many_processes_is_limited_with_cgroups_or_without() {
-    for &tier in tiers() {
-        let arena = Arena::new(json!({"memory": "96M", "tier": tier}));
-        assert!(arena.daemon.keeps(WILD, "memory_limit"));
-        let marker = marker(11);
-        // None has too much by itself.
-        let run = arena.run(&format!(
-            "import os, time  # {marker}
+per_tier!(memory_spread_over_many_processes_is_limited_with_cgroups_or_without);
+
+fn memory_spread_over_many_processes_is_limited_with_cgroups_or_without(Case { tier, .. }: Case) {
+    let arena = Arena::new(json!({"memory": "96M", "tier": tier}));
+    assert!(arena.daemon.keeps(WILD, "memory_limit"));
+    let marker = marker(format_args!("11-{tier}"));
+    // None has too much by itself.
+    let run = arena.run(&format!(
+        "import os, time  # {marker}
 own = os.getpid()
 for i in range(5):
     if os.fork() == 0: break
@@ -65,13 +63,12 @@ if os.getpid() == own:
 keep = bytearray(b'x') * (60 << 20)
 time.sleep(3)
 "
-        ));
-        // How many the limit leaves alone depends on who is looked at first.
-        let ends: Vec<&str> = run["stdout"].as_str().unwrap().lines().collect();
-        assert!(ends.len() == 5 && ends.contains(&"9"), "{tier}: nobody was killed: {run}");
-        assert_names(&run, "memory", "96M");
-        arena.assert_all_gone(&marker);
-    }
+    ));
+    // How many the limit leaves alone depends on who is looked at first.
+    let ends: Vec<&str> = run["stdout"].as_str().unwrap().lines().collect();
+    assert!(ends.len() == 5 && ends.contains(&"9"), "{tier}: nobody was killed: {run}");
+    assert_names(&run, "memory", "96M");
+    arena.assert_all_gone(&marker);
 }
 
 #[test]
@@ -94,9 +91,7 @@ with open('/dev/shm/x', 'wb', buffering=0) as f:
 #[test]
 fn a_one_shots_files_count_as_its_memory() {
     let arena = Arena::new(json!({}));
-    if !arena.enforces("memory_limit") {
-        return;
-    }
+    require!(arena.needs_enforced("memory_limit"));
     let body = json!({"command": "exec head -c 400M /dev/zero > big", "memory": "64M", "disk": "1G"});
     let run = arena.daemon.post("/v1/runs", body);
     assert_eq!(run["state"], "oom_killed", "{run}");
@@ -107,9 +102,7 @@ fn a_one_shots_files_count_as_its_memory() {
 #[test]
 fn page_cache_is_given_back_and_kills_nobody() {
     let arena = Arena::new(json!({"memory": "64M", "disk": "512M"}));
-    if !arena.enforces("memory_limit") {
-        return;
-    }
+    require!(arena.needs_enforced("memory_limit"));
     let run = arena.run(
         "
 import os, sys

@@ -11,18 +11,12 @@ const FLOOD_MIB: u64 = 1024;
 /// What the daemon's memory may grow by: buffers of two runs, and what the allocator keeps.
 const GROWTH: u64 = 96 << 20;
 
-fn resident(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
-}
-
 #[test]
 fn a_flood_of_output_neither_fills_the_daemon_nor_disturbs_anybody() {
     let wanted =
         std::env::var("ISLE_FLOOD_MIB").ok().and_then(|text| text.parse().ok()).unwrap_or(FLOOD_MIB) << 20;
     let arena = Arena::new(json!({}));
-    let before = resident(arena.daemon.pid());
+    let before = arena.daemon.memory("VmRSS");
     let marker = marker(30);
     let command = format!(": {marker}; cat /dev/zero & exec cat /dev/zero >&2");
     let run = arena.daemon.exec(WILD, json!({"command": command, "wait": "0s"}));
@@ -35,7 +29,7 @@ fn a_flood_of_output_neither_fills_the_daemon_nor_disturbs_anybody() {
     until("it flows", || total() > 64 << 20);
     arena.assert_neighbour_calm();
     until("much of it has passed", || total() > wanted);
-    let grown = resident(arena.daemon.pid()).saturating_sub(before);
+    let grown = arena.daemon.memory("VmRSS").saturating_sub(before);
     assert!(grown < GROWTH, "the daemon grew by {grown} bytes");
     arena.daemon.post(&format!("/v1/runs/{id}/kill"), json!({"force": true}));
     let ended = arena.daemon.post(&format!("/v1/runs/{id}/wait"), json!({}));
@@ -57,9 +51,9 @@ fn a_reader_that_does_not_read_holds_its_command_back_and_nobody_else() {
     write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
     let mut first = [0u8; 64];
     stream.read_exact(&mut first).unwrap();
-    let before = resident(arena.daemon.pid());
+    let before = arena.daemon.memory("VmRSS");
     arena.assert_neighbour_calm();
-    let grown = resident(arena.daemon.pid()).saturating_sub(before);
+    let grown = arena.daemon.memory("VmRSS").saturating_sub(before);
     assert!(grown < GROWTH, "the daemon grew by {grown} bytes");
     drop(stream);
     for run in arena.daemon.get("/v1/runs?state=running")["runs"].as_array().unwrap() {

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::arena::{Arena, WILD, assert_names, marker};
-use crate::harness::{processes_with, tiers, until};
+use crate::harness::{Case, per_tier, processes_with, require, until};
 
 #[test]
 fn a_fork_bomb_disturbs_nobody_is_named_and_leaves_nothing() {
@@ -32,9 +32,7 @@ while True:
 #[test]
 fn a_command_that_may_fork_no_more_is_told_the_limit() {
     let arena = Arena::new(json!({"pids": 32}));
-    if !arena.enforces("pids_limit") {
-        return;
-    }
+    require!(arena.needs_enforced("pids_limit"));
     let command = "for i in $(seq 1 80); do sleep 600 & done; wait";
     let run = arena.daemon.exec(WILD, json!({"command": command, "timeout": "20s"}));
     assert_eq!(run["state"], "failed", "{run}");
@@ -95,43 +93,43 @@ for depth in range(3):
         time.sleep(600)
 ";
 
-#[test]
-fn daemons_that_are_deaf_or_stopped_end_with_the_command_that_started_them() {
-    for &tier in tiers() {
-        let arena = Arena::new(json!({"tier": tier}));
-        let marker = marker(3);
-        let run = arena.run(&format!("# {marker}{STUBBORN}print('left')"));
-        assert_eq!((&run["state"], &run["stdout"]), (&json!("completed"), &json!("left\n")), "{run}");
-        arena.assert_all_gone(&marker);
-    }
+per_tier!(daemons_that_are_deaf_or_stopped_end_with_the_command_that_started_them);
+
+fn daemons_that_are_deaf_or_stopped_end_with_the_command_that_started_them(Case { tier, .. }: Case) {
+    let arena = Arena::new(json!({"tier": tier}));
+    let marker = marker(format_args!("3-{tier}"));
+    let run = arena.run(&format!("# {marker}{STUBBORN}print('left')"));
+    assert_eq!((&run["state"], &run["stdout"]), (&json!("completed"), &json!("left\n")), "{run}");
+    arena.assert_all_gone(&marker);
 }
 
-#[test]
-fn trees_that_are_deaf_or_stopped_are_ended_by_a_polite_kill_a_deadline_and_a_destroy() {
-    for &tier in tiers() {
-        let arena = Arena::new(json!({"tier": tier}));
-        let marker = marker(4);
-        let program = format!(
-            "# {marker}{STUBBORN}stubborn()\nprint('worst', file=sys.stderr, flush=True)\nos.kill(os.getpid(), signal.SIGSTOP)\ntime.sleep(600)"
-        );
-        let start = |timeout: &str| {
-            let body = json!({"argv": ["python3", "-c", program], "wait": "0s", "timeout": timeout});
-            let run = arena.daemon.exec(WILD, body)["run_id"].as_str().unwrap().to_owned();
-            until("all of it stands", || processes_with(&marker).len() >= 7);
-            run
-        };
-        let run = start("600s");
-        arena.assert_neighbour_calm();
-        let killed = arena.daemon.post(&format!("/v1/runs/{run}/kill"), json!({}));
-        assert_eq!(killed["state"], "killed", "{tier}: {killed}");
-        arena.assert_all_gone(&marker);
-        let run = start("3s");
-        let ended = arena.daemon.post(&format!("/v1/runs/{run}/wait"), json!({"timeout": "40s"}));
-        assert_eq!(ended["state"], "timed_out", "{tier}: {ended}");
-        assert_names(&ended, "timeout", "3s");
-        arena.assert_all_gone(&marker);
-        start("600s");
-        arena.daemon.succeeds(&["rm", WILD]);
-        until("every process of it is gone", || processes_with(&marker).is_empty());
-    }
+per_tier!(trees_that_are_deaf_or_stopped_are_ended_by_a_polite_kill_a_deadline_and_a_destroy);
+
+fn trees_that_are_deaf_or_stopped_are_ended_by_a_polite_kill_a_deadline_and_a_destroy(
+    Case { tier, .. }: Case,
+) {
+    let arena = Arena::new(json!({"tier": tier}));
+    let marker = marker(format_args!("4-{tier}"));
+    let program = format!(
+        "# {marker}{STUBBORN}stubborn()\nprint('worst', file=sys.stderr, flush=True)\nos.kill(os.getpid(), signal.SIGSTOP)\ntime.sleep(600)"
+    );
+    let start = |timeout: &str| {
+        let body = json!({"argv": ["python3", "-c", program], "wait": "0s", "timeout": timeout});
+        let run = arena.daemon.exec(WILD, body)["run_id"].as_str().unwrap().to_owned();
+        until("all of it stands", || processes_with(&marker).len() >= 7);
+        run
+    };
+    let run = start("600s");
+    arena.assert_neighbour_calm();
+    let killed = arena.daemon.post(&format!("/v1/runs/{run}/kill"), json!({}));
+    assert_eq!(killed["state"], "killed", "{tier}: {killed}");
+    arena.assert_all_gone(&marker);
+    let run = start("3s");
+    let ended = arena.daemon.post(&format!("/v1/runs/{run}/wait"), json!({"timeout": "40s"}));
+    assert_eq!(ended["state"], "timed_out", "{tier}: {ended}");
+    assert_names(&ended, "timeout", "3s");
+    arena.assert_all_gone(&marker);
+    start("600s");
+    arena.daemon.succeeds(&["rm", WILD]);
+    until("every process of it is gone", || processes_with(&marker).is_empty());
 }

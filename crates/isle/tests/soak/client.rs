@@ -234,8 +234,8 @@ impl Client {
     }
 
     fn wipe(&mut self, name: u64) {
-        let line = format!("DELETE /v1/sandboxes/{}?wipe=true", self.name(name));
-        match self.ask(&line, None) {
+        let line = format!("DELETE /v1/sandboxes/{}", self.name(name));
+        match self.ask(&line, Some(json!({"wipe": true}))) {
             Told::Done(_) => self.model(name).wiped(Sure::Yes),
             // There is nothing of it at all.
             Told::Refused(code) if code == "SANDBOX_NOT_FOUND" => {
@@ -319,7 +319,7 @@ impl Client {
         self.ask(&format!("POST /v1/sandboxes/{label}/extend"), Some(json!({"by": "1s"})));
         std::thread::sleep(Duration::from_millis(number * 137 % 2_500));
         for _ in 0..100 {
-            match self.ask(&format!("DELETE /v1/sandboxes/{label}?wipe=true"), None) {
+            match self.ask(&format!("DELETE /v1/sandboxes/{label}"), Some(json!({"wipe": true}))) {
                 Told::Done(_) => return,
                 Told::Refused(code) if code == "SANDBOX_NOT_FOUND" => return,
                 Told::Refused(_) | Told::Nothing => std::thread::sleep(Duration::from_millis(20)),
@@ -337,15 +337,16 @@ impl Client {
         let body = json!({"command": "echo $((40 + 2)); ls -A"});
         // A name that no spawn made would be a sandbox like any other: only one that is listed is used.
         if let Told::Done(listed) = self.ask(&format!("GET /v1/sandboxes/{parent}/children"), None)
-            && listed.contains(&format!("\"{child}\""))
-            && let Told::Done(answer) = self.ask(&format!("POST /v1/sandboxes/{child}/exec"), Some(body))
+            && listed.contains(&format!("\"{parent}/{child}\""))
+            && let Told::Done(answer) =
+                self.ask(&format!("POST /v1/sandboxes/{parent}%2F{child}/exec"), Some(body))
         {
             let run: Value = serde_json::from_str(&answer).unwrap();
             let fits = run["state"] == "completed" && run["stdout"] == "42\n";
             assert!(fits || run["state"] == "lost" || run["state"] == "killed", "{child}: {run}");
         }
         if ends {
-            self.ask(&format!("DELETE /v1/children/{child}"), None);
+            self.ask(&format!("DELETE /v1/children/{parent}%2F{child}"), None);
         }
     }
 
@@ -378,7 +379,8 @@ impl Client {
             return;
         }
         for name in 0..NAMES {
-            let told = self.ask(&format!("DELETE /v1/sandboxes/{}?wipe=true", self.name(name)), None);
+            let told =
+                self.ask(&format!("DELETE /v1/sandboxes/{}", self.name(name)), Some(json!({"wipe": true})));
             let gone = match &told {
                 Told::Done(_) => true,
                 Told::Refused(code) => code == "SANDBOX_NOT_FOUND",

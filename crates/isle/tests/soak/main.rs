@@ -7,15 +7,12 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
 mod client;
-#[path = "../faults/ground.rs"]
-#[expect(dead_code, reason = "shared with the fault tests, which use the rest")]
-mod ground;
-#[path = "../harness/mod.rs"]
-#[expect(dead_code, unused_imports, reason = "shared with the other end-to-end tests, which use the rest")]
-mod harness;
 mod model;
 mod nemesis;
 mod plan;
+
+use isle_e2e as harness;
+use isle_e2e::failpoints as ground;
 
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -43,7 +40,7 @@ fn a_random_mix_of_everything_with_a_nemesis_agrees_with_the_model() {
     let time = minutes.map_or(SHORT, |minutes| Duration::from_secs_f64(minutes * 60.0));
     println!("replay with: make soak SEED={seed} MINUTES={:.2}", time.as_secs_f64() / 60.0);
     let policy =
-        r#""c*" = { inject_ctl = false, max_total = 1000000, max_concurrent = 8, child_ttl = "20s" }"#;
+        r#""*@c*" = { inject_ctl = false, max_total = 1000000, max_concurrent = 8, child_ttl = "20s" }"#;
     let mut ground = Ground::with(&[("ISLE_POOL_SIZE", "1"), ("ISLE_SPAWN_POLICIES", policy)]);
     let socket = ground.daemon.socket();
     let mut clients: Vec<Client> = (0..CLIENTS).map(|number| Client::new(seed, number, &socket)).collect();

@@ -1,10 +1,12 @@
-// Isle's Node.js interpreter: runs inside the sandbox and speaks with the agent on descriptor 3.
-// Modes: `once` runs one call and ends as a script would, `context` runs calls one after another.
+// Isle's Node.js interpreter: runs inside the sandbox, receives from the agent on descriptor 3 and sends on
+// descriptor 4, a pipe: only bytes can be sent to the agent.
+// Modes: `once` runs one call and exits as a script would, `context` runs calls one after another.
 // Code is evaluated by V8's own console mode, which has top-level await, the value of the last
 // expression, and lets `let` and `const` be declared again.
 'use strict';
 ((load, bring) => {
   const CONTROL = 3;
+  const REPLY = 4;
   const LARGEST_FORM = 4 << 20;
   const LARGEST_TEXT = 256 << 10;
   const LARGEST_REPORT = 8 << 20;
@@ -40,11 +42,11 @@
     data.write(kind, 0, 'latin1');
     data.writeUInt32BE(payload.length, 1);
     payload.copy(data, 5);
-    writeAll(CONTROL, data);
+    writeAll(REPLY, data);
   }
 
-  // An interrupt may come in the middle of a stream's work: such a stream waits for the end of a write
-  // that nobody finishes, and would swallow everything after it. So output begins anew.
+  // An interrupt may come in the middle of a stream's work: such a stream waits for a write that
+  // never finishes, and would drop everything after it. So the output streams are recreated.
   function renewOutput() {
     const { Writable } = load('stream');
     for (const [name, fd] of [['stdout', 1], ['stderr', 2]]) {
@@ -140,7 +142,7 @@
     send('R', data);
   }
 
-  // Below the code come frames of this file and of what carries it: nobody's business.
+  // Frames of this file and of its loader are below those of the code, and are not reported.
   const OWN = /^\s+at .*\(?(?:isle:interpreter|node:inspector):/;
 
   function describe(problem) {
@@ -162,7 +164,7 @@
     return { name, message: message.slice(0, 10000), traceback: frames.slice(0, 100), text: shorten(text) };
   }
 
-  // `import()` needs to know who asks, which console mode cannot tell: it becomes a function that does.
+  // `import()` needs the importing module, which console mode does not know: it is replaced by a function.
   function withImports(code) {
     if (!/\bimport\s*\(/.test(code)) return code;
     const tokens = /\/\/[^\n]*|\/\*[\s\S]*?\*\/|'(?:\\[\s\S]|[^'\\\n])*'|"(?:\\[\s\S]|[^"\\\n])*"|`(?:\\[\s\S]|[^`\\])*`|(?<![.\w$])import(?=\s*\()/g;
@@ -179,7 +181,7 @@
     Object.defineProperty(globalThis, name, { value, configurable: true, writable: true, enumerable: false });
   }
 
-  // The asker is a file beside the code, so that packages of its directory are found.
+  // The importing module is a file beside the code, so that packages of its directory are found.
   function speakFor(file) {
     const asker = createRequire(file);
     hidden('require', asker);
@@ -321,14 +323,14 @@
 
   hidden('display', (...values) => {
     for (const value of values) {
-      // Rich forms may be promises; the report waits for none, so they are asked for at once.
+      // Rich forms may be promises; the report does not wait, so they are requested at once.
       add('display', value);
     }
   });
 
-  // The end of a script is told before its process ends: taking the engine apart takes longer than most
-  // scripts do. A bad end goes the usual way, on which the reason is printed. So does one that something
-  // outside of JavaScript may have to say something about: an add-on, or what the engine was started for.
+  // A script is reported as finished before its process exits: tearing down the engine takes longer than
+  // most scripts do. A failure exits the usual way, which prints the reason. So does a script with native
+  // code that may print at exit: an add-on, or an option of the engine.
   function endQuickly() {
     const { emit, reallyExit, dlopen } = process;
     let foreign = Boolean(process.env.NODE_OPTIONS || process.env.NODE_V8_COVERAGE);
@@ -371,8 +373,8 @@
     send('D', Buffer.from(String(code || (process.exitCode ?? 0))));
   }
 
-  // Much of the engine is made when it is first used. Whoever waits for a call has that behind it: output,
-  // console mode, the forms of values, and this file. Nothing of it stays where code could see it.
+  // Much of the engine is initialised on first use. A prestarted interpreter does that before a call:
+  // output, console mode, the forms of values, and this file. Nothing of it is visible to the code.
   async function warmUp() {
     for (const stream of [process.stdout, process.stderr]) stream.write('');
     const { Console } = load('console');
@@ -395,7 +397,7 @@
   let queue = Promise.resolve();
   if (mode === 'context') {
     process.on('SIGINT', () => interrupted?.(interruption()));
-    // What a call left behind may fail later; the context goes on.
+    // What a call left behind may fail later; the context keeps running.
     const late = (problem) => fs.writeSync(2, `Uncaught ${describe(problem).text}`);
     process.on('uncaughtException', late);
     process.on('unhandledRejection', late);
@@ -411,7 +413,7 @@
       queue = queue.then(() => (mode === 'context' ? next(request) : once(request, control)));
     }
   });
-  // Input that is there already is read before this: then there is no time to warm up.
+  // Input that is available already is handled before this, without warming up.
   setImmediate(() => {
     if (!called) queue = warmUp().catch(() => {});
   });

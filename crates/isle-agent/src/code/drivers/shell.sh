@@ -1,12 +1,13 @@
-# Isle's shell interpreter: runs inside the sandbox and speaks with the agent on descriptor 250.
+# Isle's shell interpreter: runs inside the sandbox, receives from the agent on descriptor 250 and sends on
+# descriptor 251, a pipe: only bytes can be sent to the agent.
 # Calls come as lines of words for `printf %b`; each is evaluated in this one shell, so variables,
 # functions and the working directory stay. An interrupt unwinds the call and leaves the shell.
-exec 250>&3 3>&-
+exec 250<&3 251>&4 3<&- 4>&-
 __isle_unwind() {
   case " ${FUNCNAME[*]} " in *" __isle_go "*) return 2 ;; esac
   return 0
 }
-__isle_go() { local __isle_text=$1; shift; eval "$__isle_text" </dev/null 250>&-; }
+__isle_go() { local __isle_text=$1; shift; eval "$__isle_text" </dev/null 250<&- 251>&-; }
 __isle_call() {
   __isle_interrupted=
   trap '__isle_interrupted=1; set -T; shopt -s extdebug; trap __isle_unwind DEBUG' INT
@@ -38,14 +39,14 @@ while IFS= read -r __isle_line <&250; do
     __isle_count=$((__isle_count - 1))
   done
   if [ -n "$__isle_directory" ] && ! cd -- "$__isle_directory" 2>/dev/null; then
-    printf 'E\0\0\0\0012' >&250
+    printf 'E\0\0\0\0012' >&251
     continue
   fi
   __isle_call "$@"
   __isle_text=$__isle_status
   case ${#__isle_text} in
-    1) printf 'D\0\0\0\001%s' "$__isle_text" >&250 ;;
-    2) printf 'D\0\0\0\002%s' "$__isle_text" >&250 ;;
-    *) printf 'D\0\0\0\003%s' "$__isle_text" >&250 ;;
+    1) printf 'D\0\0\0\001%s' "$__isle_text" >&251 ;;
+    2) printf 'D\0\0\0\002%s' "$__isle_text" >&251 ;;
+    *) printf 'D\0\0\0\003%s' "$__isle_text" >&251 ;;
   esac
 done

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::super::trust::is_bundle;
 use super::{GrantSet, without_user};
-use crate::error::{Code, Error, Result};
+use isle_core::{Code, Error, Result};
 
 /// How long a client may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);

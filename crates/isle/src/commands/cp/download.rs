@@ -1,19 +1,22 @@
-//! Out of a sandbox.
+//! Copies out of a sandbox.
 
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use isle_client::{Client, FileMode, Result};
-use isle_engine::{Code, Error};
+use isle_core::{Code, Error};
+use isle_trees::git::GitDirs;
+use isle_trees::{EXECUTABLE, Review, auto_run_reason};
 use tokio::io::AsyncWriteExt;
 
-use super::{Copied, Standing, join, standing};
+use super::{Copied, PathKind, join, path_kind};
 use crate::commands::trees;
 use crate::output::Progress;
-use crate::places::cannot;
+use crate::paths::cannot;
 
-/// Copies a file or a tree. As with `cp`, an existing directory receives it under its own name.
+/// Copies a file or a tree. As with `cp`, it is copied into an existing directory under its own name.
 pub(super) async fn download(
     client: &Client,
     sandbox: &str,
@@ -29,10 +32,11 @@ pub(super) async fn download(
     }
     let name = path.trim_end_matches('/').rsplit('/').next().filter(|name| is_plain(name)).unwrap_or(sandbox);
     let target = if host.is_dir() { host.join(name) } else { host.to_owned() };
-    match standing(client, sandbox, path).await? {
-        Standing::Directory => tree(client, sandbox, path, target, copied).await,
-        // When there is nothing, reading says so in the daemon's own words.
-        Standing::Nothing | Standing::Other => file(client, sandbox, path, &target, copied).await,
+    trees::refuse_git_directory(&target, copied.git_dirs)?;
+    match path_kind(client, sandbox, path).await? {
+        PathKind::Directory => tree(client, sandbox, path, target, copied).await,
+        // For a missing path, reading the file returns the daemon's error.
+        PathKind::Missing | PathKind::Other => file(client, sandbox, path, &target, copied).await,
     }
 }
 
@@ -43,24 +47,27 @@ async fn tree(
     target: PathBuf,
     copied: &mut Copied,
 ) -> Result<()> {
-    // The sandbox may still refuse; then there is to be no directory.
-    let body = client.get_tree(sandbox, path, None).await?;
+    // Requested before the directory is created, since the request may fail.
+    // Git directories are skipped on this side, where existing files are known too.
+    let body = client.get_tree(sandbox, path, None, GitDirs::Copy).await?;
     let is_new = match std::fs::create_dir(&target) {
         Ok(()) => true,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            refuse_link(&target)?;
+            reject_link(&target)?;
             false
         }
-        Err(error) => return Err(cannot("make", &target, &error)),
+        Err(error) => return Err(cannot("create", &target, &error)),
     };
     let progress = Progress::new(copied.form, "copying", None);
-    let received =
-        trees::receive(client, sandbox, body, trees::open_directory(&target)?, &target, progress).await;
+    let there = trees::open_directory(&target)?;
+    let received = trees::receive(client, sandbox, body, there, (&target, copied.git_dirs), progress).await;
     if received.is_err() && is_new {
-        // Empty again, since nothing of a bad archive is kept.
+        // It is empty, since nothing of an invalid archive is kept.
         drop(std::fs::remove_dir(&target));
     }
-    let carried = received?;
+    let arrived = received?;
+    copied.transfer.add(&arrived);
+    let carried = arrived.carried;
     copied.files += carried.files;
     copied.bytes += carried.bytes;
     let named = carried.skipped.len() as u64;
@@ -71,52 +78,63 @@ async fn tree(
     Ok(())
 }
 
-/// A name that cannot lead out of its directory.
+/// Whether the name is a single path component.
 fn is_plain(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains(['/', '\0'])
 }
 
-/// What was a directory before we came may be used, a link in its place may not.
-fn refuse_link(target: &Path) -> Result<()> {
+/// An existing directory may be used, a symbolic link may not.
+fn reject_link(target: &Path) -> Result<()> {
     match std::fs::symlink_metadata(target) {
         Ok(known) if known.is_dir() => Ok(()),
-        Ok(_) => Err(Error::new(
-            Code::NotDirectory,
-            format!("{} stands where a directory is due", target.display()),
-        )
-        .next("move it away, or copy to another place")
-        .into()),
-        Err(error) => Err(cannot("look at", target, &error)),
+        Ok(_) => {
+            Err(Error::new(Code::NotDirectory, format!("{} exists and is not a directory", target.display()))
+                .next("move it, or copy to another path")
+                .into())
+        }
+        Err(error) => Err(cannot("stat", target, &error)),
     }
 }
 
-/// Written beside its place first: whoever finds the file finds all of it.
+/// Written to a temporary file and renamed, so that the file is never seen incomplete.
 async fn file(client: &Client, sandbox: &str, path: &str, target: &Path, copied: &mut Copied) -> Result<()> {
     let mut name = target.file_name().unwrap_or_default().to_owned();
     name.push(format!(".isle-{}", std::process::id()));
-    let draft = target.with_file_name(name);
-    let written: Result<u64> = async {
+    let temporary = target.with_file_name(name);
+    let was_executable = std::fs::metadata(target).is_ok_and(|known| known.permissions().mode() & 0o111 != 0);
+    let written: Result<(u64, u32)> = async {
         let mut open = tokio::fs::OpenOptions::new()
             .write(true)
             .create_new(true)
             .mode(0o600)
-            .open(&draft)
+            .open(&temporary)
             .await
             .map_err(|error| cannot("write", target, &error))?;
         let (bytes, mode) = write(client, sandbox, path, target, &mut open, copied).await?;
-        // Whatever the sandbox says, nothing becomes set-uid here.
-        let mode = std::fs::Permissions::from_mode(mode.map_or(0o644, |mode| mode.0 & 0o755));
-        open.set_permissions(mode).await.map_err(|error| cannot("write", target, &error))?;
-        std::fs::rename(&draft, target).map_err(|error| cannot("write", target, &error))?;
-        Ok(bytes)
+        // The mode from the sandbox is not trusted: no set-uid.
+        let mode = mode.map_or(0o644, |mode| mode.0 & 0o755);
+        open.set_permissions(std::fs::Permissions::from_mode(mode))
+            .await
+            .map_err(|error| cannot("write", target, &error))?;
+        std::fs::rename(&temporary, target).map_err(|error| cannot("write", target, &error))?;
+        Ok((bytes, mode))
     }
     .await;
     if written.is_err() {
-        // It may never have been made.
-        drop(std::fs::remove_file(&draft));
+        // It may not have been created.
+        drop(std::fs::remove_file(&temporary));
     }
-    copied.bytes += written?;
+    let (bytes, mode) = written?;
+    copied.bytes += bytes;
     copied.files += 1;
+    let name = target.file_name().map_or(&[][..], OsStrExt::as_bytes);
+    let mut review = Review::default();
+    match auto_run_reason(target.to_string_lossy().trim_start_matches('/').as_bytes()) {
+        Some(why) => review.add(name, why),
+        None if mode & 0o111 != 0 && !was_executable => review.add(name, EXECUTABLE),
+        None => {}
+    }
+    copied.transfer.add_review(&review);
     Ok(())
 }
 

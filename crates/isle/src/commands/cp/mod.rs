@@ -1,5 +1,5 @@
-//! `isle cp`: files and directories between this host and a sandbox. What a sandbox says about its
-//! files is not trusted: names that would lead elsewhere are refused, links are not followed.
+//! `isle cp`: copies files and directories between this host and a sandbox. File names from a sandbox are not
+//! trusted: names that leave the target directory are rejected, links are not followed.
 
 mod download;
 mod upload;
@@ -8,13 +8,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use isle_client::{Client, Result};
-use isle_engine::values::{GuestPath, SandboxName};
-use isle_engine::{Code, Error};
+use isle_core::values::{GuestPath, SandboxName};
+use isle_core::{Code, Error};
+use isle_trees::git::GitDirs;
 use serde_json::json;
 
 use super::Context;
+use super::transfer_report::TransferReport;
 use crate::arguments::CpArguments;
-use crate::output::{Form, escaped, human_bytes, print_json, say};
+use crate::output::{Form, escaped, human_bytes, print_json, print_stderr};
 
 /// One side of a copy.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,13 +31,16 @@ struct Copied {
     form: Form,
     files: u64,
     bytes: u64,
-    /// What was left out.
+    /// Skipped files.
     skipped: Vec<Skipped>,
-    /// What was left out besides, without its names.
+    /// Number of skipped files that are not listed.
     unnamed: u64,
+    /// How git directories are handled.
+    git_dirs: GitDirs,
+    transfer: TransferReport,
 }
 
-/// Something that was left out.
+/// A skipped file.
 #[derive(Debug)]
 struct Skipped {
     path: String,
@@ -50,7 +55,15 @@ impl Copied {
 
 pub(super) async fn cp(context: &Context, arguments: CpArguments) -> Result<ExitCode> {
     let (from, to) = (side(&arguments.from)?, side(&arguments.to)?);
-    let mut copied = Copied { form: context.form, files: 0, bytes: 0, skipped: Vec::new(), unnamed: 0 };
+    let mut copied = Copied {
+        form: context.form,
+        files: 0,
+        bytes: 0,
+        skipped: Vec::new(),
+        unnamed: 0,
+        git_dirs: arguments.git_dirs.into(),
+        transfer: TransferReport::default(),
+    };
     match (from, to) {
         (Side::Host(host), Side::Guest { sandbox, path }) => {
             upload::upload(&context.client().await?, &host, sandbox.as_str(), &path, &mut copied).await?;
@@ -62,43 +75,49 @@ pub(super) async fn cp(context: &Context, arguments: CpArguments) -> Result<Exit
                 return Ok(ExitCode::SUCCESS);
             }
         }
-        (Side::Host(_), Side::Host(_)) => return Err(refuse("both sides are on this host")),
-        (Side::Guest { .. }, Side::Guest { .. }) => return Err(refuse("both sides are in a sandbox")),
+        (Side::Host(_), Side::Host(_)) => {
+            return Err(invalid_sides("source and destination are both on this host"));
+        }
+        (Side::Guest { .. }, Side::Guest { .. }) => {
+            return Err(invalid_sides("source and destination are both in a sandbox"));
+        }
     }
     match context.form {
         Form::Json => {
             let skipped: Vec<&str> = copied.skipped.iter().map(|skipped| skipped.path.as_str()).collect();
             let count = skipped.len() as u64 + copied.unnamed;
-            print_json(&json!({
+            let mut answer = json!({
                 "files": copied.files, "bytes": copied.bytes, "skipped": skipped, "skipped_count": count,
-            }));
+            });
+            copied.transfer.add_to_json(&mut answer);
+            print_json(&answer);
         }
         Form::Human => {
             for Skipped { path, why } in &copied.skipped {
-                say(&format!("skipped {}: {}", escaped(path), escaped(why)));
+                print_stderr(&format!("skipped {}: {}", escaped(path), escaped(why)));
             }
             if copied.unnamed > 0 {
-                say(&format!("skipped {} more", copied.unnamed));
+                print_stderr(&format!("skipped {} more", copied.unnamed));
             }
+            copied.transfer.print();
             let word = if copied.files == 1 { "file" } else { "files" };
-            say(&format!("copied {} {word}, {}", copied.files, human_bytes(copied.bytes)));
+            print_stderr(&format!("copied {} {word}, {}", copied.files, human_bytes(copied.bytes)));
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn refuse(why: &str) -> isle_client::ClientError {
+fn invalid_sides(why: &str) -> isle_client::ClientError {
     Error::new(Code::InvalidArgument, why)
-        .next("write one side as NAME:PATH, such as `isle cp data.csv default:data.csv`")
-        .next("a host path with a colon is written with ./ in front")
+        .next("use NAME:PATH for one of them, such as `isle cp data.csv default:data.csv`")
+        .next("prefix a host path that contains a colon with ./")
         .into()
 }
 
-/// `NAME:PATH` is in a sandbox. A path of this host that contains a colon starts with `/` or `.`.
+/// `NAME:PATH` is in a sandbox, `PARENT/NAME:PATH` in a child. A path of this host that contains a colon
+/// starts with `/` or `.`.
 fn side(text: &str) -> Result<Side> {
-    let guest = text
-        .split_once(':')
-        .filter(|(name, _)| !name.is_empty() && !name.contains('/') && !name.starts_with('.'));
+    let guest = text.split_once(':').filter(|(name, _)| !name.is_empty() && !name.starts_with(['.', '/']));
     match guest {
         None => Ok(Side::Host(text.into())),
         Some((name, path)) => {
@@ -109,20 +128,20 @@ fn side(text: &str) -> Result<Side> {
     }
 }
 
-/// What stands at a path of the sandbox.
+/// Type of a path in the sandbox.
 #[derive(Debug, PartialEq, Eq)]
-enum Standing {
-    Nothing,
+enum PathKind {
+    Missing,
     Directory,
     Other,
 }
 
-async fn standing(client: &Client, sandbox: &str, path: &str) -> Result<Standing> {
+async fn path_kind(client: &Client, sandbox: &str, path: &str) -> Result<PathKind> {
     match client.call("stat_file", json!({ "sandbox": sandbox, "path": path })).await {
-        Ok(facts) if facts["kind"] == json!("directory") => Ok(Standing::Directory),
-        Ok(_) => Ok(Standing::Other),
+        Ok(facts) if facts["kind"] == json!("directory") => Ok(PathKind::Directory),
+        Ok(_) => Ok(PathKind::Other),
         Err(error) if error.is(Code::FileNotFound) || error.is(Code::SandboxNotFound) => {
-            Ok(Standing::Nothing)
+            Ok(PathKind::Missing)
         }
         Err(error) => Err(error),
     }

@@ -1,4 +1,4 @@
-//! Into a sandbox.
+//! Copies into a sandbox.
 
 use std::ffi::OsStr;
 use std::io;
@@ -10,17 +10,17 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use isle_client::{Client, FileMode, Result};
-use isle_engine::{Code, Error};
+use isle_core::{Code, Error};
 use tokio::io::AsyncReadExt;
 
-use super::{Copied, Standing, join, standing};
+use super::{Copied, PathKind, join, path_kind};
 use crate::commands::trees;
 use crate::output::Progress;
-use crate::places::cannot;
+use crate::paths::cannot;
 
 const PIECE: usize = 256 * 1024;
 
-/// Copies a file or a tree. As with `cp`, an existing directory receives it under its own name.
+/// Copies a file or a tree. As with `cp`, it is copied into an existing directory under its own name.
 pub(super) async fn upload(
     client: &Client,
     host: &Path,
@@ -54,12 +54,12 @@ pub(super) async fn upload(
 
 async fn join_into(client: &Client, sandbox: &str, path: &str, name: Option<&str>) -> Result<String> {
     let is_directory =
-        path.ends_with('/') || path == "." || standing(client, sandbox, path).await? == Standing::Directory;
+        path.ends_with('/') || path == "." || path_kind(client, sandbox, path).await? == PathKind::Directory;
     match (is_directory, name) {
         (false, _) => Ok(path.to_owned()),
         (true, Some(name)) => Ok(join(path, name)),
-        (true, None) => Err(Error::new(Code::IsDirectory, format!("{path:?} is a directory of the sandbox"))
-            .next("name the file to write, such as NAME:dir/file")
+        (true, None) => Err(Error::new(Code::IsDirectory, format!("{path:?} is a directory in the sandbox"))
+            .next("pass a file name, such as NAME:dir/file")
             .into()),
     }
 }

@@ -1,5 +1,5 @@
-//! `isle doctor --deep`: the attacks of the containment suite, run on this host in a sandbox of each
-//! tier, made through the daemon as any other. What gets through must be named in the sandbox's report.
+//! `isle doctor --deep`: runs the attacks of the containment suite on this host in a sandbox of each tier,
+//! created through the daemon like any other. Every successful attack must be listed in the sandbox's report.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -8,55 +8,54 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use isle_api::shapes::RunResult;
 use isle_client::{Client, Result};
-use isle_engine::backend::{Containment, GuaranteeStatus, Tier};
-use isle_engine::ops::shapes::RunResult;
-use isle_engine::{Code, Error};
+use isle_core::backend::{Containment, GuaranteeStatus, Offer, Tier};
+use isle_core::{Code, Error};
 use isle_probe::Canary;
 use isle_probe::limits::{self, CPUS, DISK, MEMORY, PIDS};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tempfile::TempDir;
 
 use super::super::Context;
 use super::judge::{Attack, Judged};
 use super::show::{report, to_json};
-use crate::output::{Form, Paint, print, print_json, say};
-use crate::places::cannot;
+use crate::output::{Form, Paint, print, print_json, print_stderr};
+use crate::paths::cannot;
 
-/// How long what a command left behind may need to disappear.
+/// How long processes left by a command may take to disappear.
 const GONE: Duration = Duration::from_secs(10);
 
-/// What became of one tier.
+/// Result for one tier.
 #[derive(Debug)]
 pub(super) enum Examined {
-    /// Attacked.
+    /// The attacks were run.
     Tried(Judged),
-    /// This host has no sandboxes of that tier.
-    Absent(Tier, Vec<String>),
+    /// This host cannot create sandboxes of that backend and tier.
+    Absent(Offer),
 }
 
 pub(super) async fn deep(context: &Context, wanted: Option<&str>) -> Result<ExitCode> {
     let wanted = wanted.map(read_tier).transpose()?;
     let client = context.client().await?;
     let range = Range::set_up(&client).await?;
-    let health = client.call("health", json!({})).await?;
+    let runtimes = client.call("runtimes", json!({})).await?;
+    let offers: Vec<Offer> = serde_json::from_value(runtimes["tiers"].clone()).map_err(Error::internal)?;
     let mut examined = Vec::new();
-    for tier in [Tier::Container, Tier::Process] {
-        if wanted.is_some_and(|wanted| wanted != tier) {
-            continue;
-        }
-        let offer = health["tiers"].as_array().into_iter().flatten().find(|one| one["tier"] == tier.as_str());
-        let possible = offer.is_some_and(|offer| offer["available_with_downgrade"] == true);
-        if !possible && wanted.is_none() {
-            let reasons = offer.map(|offer| offer["reasons"].clone()).unwrap_or_default();
-            examined.push(Examined::Absent(tier, serde_json::from_value(reasons).unwrap_or_default()));
+    for offer in offers.into_iter().filter(|offer| wanted.is_none_or(|wanted| wanted == offer.tier)) {
+        if !offer.available_with_downgrade && wanted.is_none() {
+            examined.push(Examined::Absent(offer));
             continue;
         }
         if context.form == Form::Human {
-            say(&format!("Attacking a sandbox of tier {} …", tier.as_str()));
+            print_stderr(&format!(
+                "Running attacks in a sandbox of backend {}, tier {} …",
+                offer.backend,
+                offer.tier.as_str()
+            ));
         }
-        examined.push(Examined::Tried(range.attack(&client, tier).await?));
+        examined.push(Examined::Tried(range.attack(&client, &offer).await?));
     }
     match context.form {
         Form::Json => print_json(&to_json(&examined)),
@@ -70,10 +69,9 @@ pub(super) async fn deep(context: &Context, wanted: Option<&str>) -> Result<Exit
 }
 
 fn read_tier(text: &str) -> Result<Tier> {
-    serde_json::from_value(Value::from(text)).map_err(|_| {
-        Error::new(Code::InvalidArgument, format!("--tier: {text:?} is not a tier"))
-            .next("choose container or process")
-            .into()
+    text.parse().map_err(|error: Error| {
+        let message = format!("--tier: {}", error.message);
+        Error { message, ..error }.into()
     })
 }
 
@@ -97,8 +95,8 @@ impl Range {
         let socket = match client.endpoint().socket() {
             Some(path) => path.to_owned(),
             None => {
-                return Err(Error::new(Code::InvalidArgument, "the attacks need the daemon's own host")
-                    .next("run `isle doctor --deep` there")
+                return Err(Error::new(Code::InvalidArgument, "--deep must run on the daemon's host")
+                    .next("run `isle doctor --deep` on that host")
                     .into());
             }
         };
@@ -106,10 +104,10 @@ impl Range {
             .prefix("isle-doctor-")
             .permissions(std::fs::Permissions::from_mode(0o755))
             .tempdir()
-            .map_err(|error| cannot("make a directory in", &std::env::temp_dir(), &error))?;
+            .map_err(|error| cannot("create a directory in", &std::env::temp_dir(), &error))?;
         let program: PathBuf = directory.path().join("isle-probe");
         let write = || {
-            std::fs::write(&program, isle_linux::attack_program())?;
+            std::fs::write(&program, isle_embed::attack_program())?;
             std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))
         };
         write().map_err(|error| cannot("write", &program, &error))?;
@@ -120,25 +118,25 @@ impl Range {
             format!("--state={}", client.version().await?.state_dir),
             format!("--daemon-socket={}", socket.display()),
         ]);
-        arguments.extend(limits::arguments(isle_engine::backend::OPEN_FILES));
+        arguments.extend(limits::arguments(isle_core::backend::OPEN_FILES));
         Ok(Self { canary, arguments, _directory: directory })
     }
 
-    async fn attack(&self, client: &Client, tier: Tier) -> Result<Judged> {
+    async fn attack(&self, client: &Client, offer: &Offer) -> Result<Judged> {
         let sandbox = format!("isle-doctor-{}", std::process::id());
-        let tried = self.attack_in(client, tier, &sandbox).await;
+        let tried = self.attack_in(client, offer, &sandbox).await;
         let removed = client.call("destroy", json!({ "sandbox": sandbox, "wipe": true })).await;
         let judged = tried?;
         removed?;
         Ok(judged)
     }
 
-    async fn attack_in(&self, client: &Client, tier: Tier, sandbox: &str) -> Result<Judged> {
+    async fn attack_in(&self, client: &Client, offer: &Offer, sandbox: &str) -> Result<Judged> {
         let created = client
             .call(
                 "create",
                 json!({
-                    "sandbox": sandbox, "tier": tier, "memory": MEMORY.to_string(), "disk": DISK.to_string(),
+                    "sandbox": sandbox, "backend": offer.backend, "tier": offer.tier, "memory": MEMORY.to_string(), "disk": DISK.to_string(),
                     "pids": PIDS, "cpus": CPUS, "allow_downgrade": true,
                 }),
             )
@@ -146,7 +144,7 @@ impl Range {
         let containment: Containment =
             serde_json::from_value(created["containment"].clone()).map_err(Error::internal)?;
         let program = json!({
-            "path": "isle-probe", "content": STANDARD.encode(isle_linux::attack_program()),
+            "path": "isle-probe", "content": STANDARD.encode(isle_embed::attack_program()),
             "encoding": "base64", "mode": "755",
         });
         client.call("write_files", json!({ "sandbox": sandbox, "files": [program] })).await?;
@@ -162,10 +160,10 @@ impl Range {
             .filter_map(|line| Attack::new(&line.name, &line.verdict, line.seen))
             .collect();
         attacks.push(self.leave_something(client, sandbox).await?);
-        Ok(Judged::new(containment, skipped, attacks))
+        Ok(Judged::new(offer.backend.clone(), containment, skipped, attacks))
     }
 
-    /// Whether a daemon started inside is gone when its command is; seen from here.
+    /// Whether a background process started inside exits with its command, seen from the host.
     async fn leave_something(&self, client: &Client, sandbox: &str) -> Result<Attack> {
         let mark = self.canary.mark();
         exec(client, sandbox, &["/workspace/isle-probe".to_owned(), "leave".to_owned(), mark.clone()])
@@ -181,14 +179,14 @@ impl Range {
     }
 }
 
-/// Attacks that are not tried where their limit is only watched: the sandbox would be stopped, and its
-/// end would be waited for in vain.
+/// Attacks that are skipped where their limit is only watched: the sandbox would be stopped, and the attack
+/// would not return.
 fn watched(containment: &Containment) -> Vec<String> {
     let lines = containment.guarantees.iter().filter(|one| one.status == GuaranteeStatus::Watched);
     lines.flat_map(|line| line.open.iter().cloned()).collect()
 }
 
-/// Runs a program to its end; whatever that is, what it printed before counts.
+/// Runs a program until it exits; its output counts whatever the exit status.
 async fn exec(client: &Client, sandbox: &str, argv: &[String]) -> Result<RunResult> {
     let input = json!({
         "sandbox": sandbox, "argv": argv, "wait": "6m", "timeout": "5m", "output_limit": "256K",

@@ -1,11 +1,11 @@
-//! The verdict on a tier: what got through, and whether its report says so.
+//! The verdict on a tier: which attacks succeeded, and whether its report lists them.
 
 use std::collections::BTreeMap;
 
-use isle_engine::backend::{Containment, Guarantee};
+use isle_core::backend::{BackendName, Containment, Guarantee};
 use isle_probe::Verdict;
 
-/// One attack and what came of it.
+/// One attack and its result.
 #[derive(Debug)]
 pub(super) struct Attack {
     pub(super) name: &'static str,
@@ -14,61 +14,68 @@ pub(super) struct Attack {
 }
 
 impl Attack {
-    /// From a line of the attack program; `None` when it knows an attack that we do not.
+    /// From a line of the attack program; `None` for an unknown attack.
     pub(super) fn new(name: &str, verdict: &str, seen: String) -> Option<Self> {
         let known = isle_probe::attacks().find(|attack| attack.name == name)?;
         Some(Self { name: known.name, verdict: Verdict::from_name(verdict)?, seen })
     }
 
-    /// The one that is judged from outside.
+    /// The attack that is judged from outside.
     pub(super) fn left_behind(count: usize) -> Self {
         let (name, _) = isle_probe::DAEMON;
         let verdict = if count == 0 { Verdict::Contained } else { Verdict::Escaped };
-        Self { name, verdict, seen: format!("{count} processes are left") }
+        Self { name, verdict, seen: format!("{count} processes left running") }
     }
 }
 
-/// What an attack means for the tier it was tried on.
+/// What the result of an attack means for its tier.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Judgement<'a> {
-    /// It did not get through.
+    /// It failed.
     Contained,
-    /// It got through, and the report says so in this line.
+    /// It succeeded, and this line of the report lists it.
     Told(&'a Guarantee),
-    /// It got through, and the report says that it does not.
+    /// It succeeded, and the report does not list it.
     Untold,
-    /// It was not, or could not be, tried.
+    /// It was not, or could not be, run.
     NotTried,
 }
 
-/// A tier that was attacked.
+/// A tier with the results of its attacks.
 #[derive(Debug)]
 pub(super) struct Judged {
+    pub(super) backend: BackendName,
     pub(super) containment: Containment,
-    /// Attacks that were left out on purpose.
+    /// Attacks that were skipped on purpose.
     skipped: Vec<String>,
     attacks: BTreeMap<&'static str, Attack>,
 }
 
 impl Judged {
-    pub(super) fn new(containment: Containment, skipped: Vec<String>, attacks: Vec<Attack>) -> Self {
+    pub(super) fn new(
+        backend: BackendName,
+        containment: Containment,
+        skipped: Vec<String>,
+        attacks: Vec<Attack>,
+    ) -> Self {
         Self {
+            backend,
             containment,
             skipped,
             attacks: attacks.into_iter().map(|attack| (attack.name, attack)).collect(),
         }
     }
 
-    /// Every attack there is, in the order of the suite, with what came of it.
+    /// All attacks in the order of the suite, with their results.
     pub(super) fn all(&self) -> impl Iterator<Item = (&'static str, &'static str, Judgement<'_>, &str)> {
         let inside = isle_probe::attacks().map(|attack| (attack.name, attack.tries));
         inside.chain([isle_probe::DAEMON]).map(|(name, tries)| match self.attacks.get(name) {
             Some(attack) => (name, tries, self.judge(attack), attack.seen.as_str()),
             None if self.skipped.iter().any(|skipped| skipped == name) => {
-                (name, tries, Judgement::NotTried, "left out")
+                (name, tries, Judgement::NotTried, "skipped")
             }
-            // Whatever ended the attacks is a hole too: they must not be able to do that.
-            None => (name, tries, Judgement::Untold, "the attacks were over before it"),
+            // An attack that aborts the suite is a failure too.
+            None => (name, tries, Judgement::Untold, "the attack program exited before this attack"),
         })
     }
 
@@ -85,7 +92,7 @@ impl Judged {
         }
     }
 
-    /// Whether the tier holds what its report claims.
+    /// Whether the tier enforces what its report claims.
     pub(super) fn holds(&self) -> bool {
         !self.all().any(|(_, _, judgement, _)| matches!(judgement, Judgement::Untold))
     }
@@ -93,7 +100,7 @@ impl Judged {
 
 #[cfg(test)]
 mod tests {
-    use isle_engine::backend::{GuaranteeStatus, Tier};
+    use isle_core::backend::{GuaranteeStatus, Tier};
 
     use super::*;
 
@@ -111,7 +118,12 @@ mod tests {
         let mut attacks: Vec<Attack> =
             all.filter_map(|(name, verdict)| Attack::new(name, verdict, String::new())).collect();
         attacks.push(Attack::left_behind(0));
-        Judged::new(Containment { tier: Tier::Process, guarantees: vec![line] }, Vec::new(), attacks)
+        Judged::new(
+            BackendName::of("native"),
+            Containment { tier: Tier::Process, guarantees: vec![line] },
+            Vec::new(),
+            attacks,
+        )
     }
 
     #[test]

@@ -1,6 +1,5 @@
-//! `isle doctor`: what this host offers, what each tier will therefore enforce, and the command that
-//! fixes what is missing. Looks for itself, so that it also works where no daemon can start. With
-//! `--deep` it does not ask what is enforced but attacks it.
+//! `isle doctor`: what this host supports, what each tier enforces on it, and the command that fixes what is
+//! missing. Does not need a daemon, so that it works where none can start. `--deep` runs real attacks.
 
 mod deep;
 mod judge;
@@ -10,13 +9,14 @@ use std::collections::BTreeMap;
 use std::process::{ExitCode, Stdio};
 
 use isle_client::Result;
-use isle_engine::backend::{Fact, Offer};
+use isle_core::backend::{Fact, Offer};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::status::guarantee_line;
 use super::{Context, block_on};
 use crate::arguments::DoctorArguments;
+use crate::backends;
 use crate::daemon;
 use crate::output::{Colour, Paint, escaped, show};
 
@@ -29,11 +29,11 @@ pub(super) fn doctor(context: &Context, arguments: DoctorArguments) -> Result<Ex
     let any = offers.iter().any(|offer| offer.available || offer.available_with_downgrade);
     let value = json!({ "version": env!("CARGO_PKG_VERSION"), "facts": facts, "tiers": offers });
     show(context.form, &value, |_| report(&facts, &offers, Paint::for_stdout()))?;
-    // A host on which nothing can run is worth an exit code of its own.
+    // Exit with 1 when no tier is available.
     Ok(if any { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What was found.
+/// Results of the probe.
 #[derive(Debug, Deserialize)]
 struct Findings {
     facts: BTreeMap<String, Vec<Fact>>,
@@ -43,15 +43,15 @@ struct Findings {
 impl Findings {
     /// In this process.
     fn here() -> Self {
-        let (facts, tiers) = isle_linux::probe();
+        let (facts, tiers) = backends::probe();
         Self { facts, tiers }
     }
 }
 
-/// Looks from where a daemon would be started: an ordinary user's cgroups depend on that. `None` when
-/// that is no other place than here, or cannot be reached.
+/// Probes in the systemd scope in which a daemon would be started, since an unprivileged user's cgroups depend
+/// on it. `None` when there is no such scope.
 fn as_the_daemon_would() -> Option<Findings> {
-    let mut command = daemon::in_a_scope()?;
+    let mut command = daemon::in_systemd_scope()?;
     command.args(["doctor", "--here", "--json"]).stdin(Stdio::null()).stderr(Stdio::null());
     serde_json::from_slice(&command.output().ok()?.stdout).ok()
 }
@@ -77,15 +77,19 @@ fn report(facts: &BTreeMap<String, Vec<Fact>>, offers: &[Offer], paint: Paint) -
     text
 }
 
-/// One tier: whether it can be had, and every guarantee with how it is kept.
+/// One tier of a backend: whether it is available, its capabilities, and every guarantee with how it is kept.
 fn tier(offer: &Offer, paint: Paint) -> String {
     let word = match (offer.available, offer.available_with_downgrade) {
-        (true, _) => paint.plain(Colour::Green, "available, everything it promises is enforced"),
-        (false, true) => paint.plain(Colour::Yellow, "incomplete here, only with --allow-downgrade"),
-        (false, false) => paint.plain(Colour::Red, "not available here"),
+        (true, _) => paint.plain(Colour::Green, "available, all guarantees are enforced"),
+        (false, true) => {
+            paint.plain(Colour::Yellow, "not fully enforced on this host, needs --allow-downgrade")
+        }
+        (false, false) => paint.plain(Colour::Red, "unavailable on this host"),
     };
-    let mut text =
-        format!("{} {word}\n", paint.bold(Colour::Cyan, &format!("tier {}:", offer.tier.as_str())));
+    let name = format!("backend {}, tier {}:", offer.backend, offer.tier.as_str());
+    let mut text = format!("{} {word}\n", paint.bold(Colour::Cyan, &escaped(&name)));
+    let can = offer.capabilities.lines().into_iter().map(|(name, value)| format!("{name} {value}"));
+    text.push_str(&format!("  capabilities: {}\n", escaped(&can.collect::<Vec<_>>().join(", "))));
     for guarantee in &offer.containment.guarantees {
         text.push_str(&guarantee_line(guarantee, paint));
     }

@@ -1,6 +1,6 @@
-//! How the result of the attacks looks: one table, then what is open in each tier and what to change.
+//! Prints the results of the attacks: one table, then the open attacks of each tier and their fixes.
 
-use isle_engine::backend::Tier;
+use isle_core::backend::{BackendName, GuaranteeStatus, Offer, Tier};
 use serde_json::{Value, json};
 
 use super::deep::Examined;
@@ -12,7 +12,7 @@ pub(super) fn report(examined: &[Examined], paint: Paint) -> String {
         .iter()
         .filter_map(|one| match one {
             Examined::Tried(judged) => Some(judged),
-            Examined::Absent(..) => None,
+            Examined::Absent(_) => None,
         })
         .collect();
     let mut text = String::new();
@@ -23,18 +23,17 @@ pub(super) fn report(examined: &[Examined], paint: Paint) -> String {
         text.push('\n');
         match one {
             Examined::Tried(judged) => text.push_str(&tier(judged, paint)),
-            Examined::Absent(tier, reasons) => text.push_str(&absent(*tier, reasons, paint)),
+            Examined::Absent(offer) => text.push_str(&absent(offer, paint)),
         }
     }
     text
 }
 
 fn table(tried: &[&Judged], paint: Paint) -> String {
+    let columns: Vec<String> =
+        tried.iter().map(|judged| judged.containment.tier.as_str().to_ascii_uppercase()).collect();
     let mut heading = vec!["ATTACK"];
-    heading.extend(tried.iter().map(|judged| match judged.containment.tier {
-        Tier::Container => "CONTAINER",
-        Tier::Process => "PROCESS",
-    }));
+    heading.extend(columns.iter().map(String::as_str));
     heading.push("TRIES TO");
     let mut table = Table::new(&heading);
     let Some(first) = tried.first() else { return String::new() };
@@ -61,19 +60,19 @@ fn tier(judged: &Judged, paint: Paint) -> String {
         |wanted: fn(Judgement<'_>) -> bool| judged.all().filter(|(_, _, one, _)| wanted(*one)).count();
     let contained = count(|one| matches!(one, Judgement::Contained));
     let verdict = if judged.holds() {
-        paint.plain(Colour::Green, "holds what its report claims")
+        paint.plain(Colour::Green, "matches its report")
     } else {
-        paint.plain(Colour::Red, "DOES NOT HOLD what its report claims")
+        paint.plain(Colour::Red, "DOES NOT MATCH its report")
     };
-    let name = paint.bold(Colour::Cyan, &format!("tier {}:", judged.containment.tier.as_str()));
+    let name = heading(&judged.backend, judged.containment.tier, paint);
     let mut text = format!("{name} {contained} of {} attacks contained, {verdict}\n", judged.all().count());
     let arrow = paint.plain(Colour::Cyan, "→");
     for (name, tries, judgement, seen) in judged.all() {
         if let Judgement::Untold = judgement {
             let mark = paint.plain(Colour::Red, "✗");
-            text.push_str(&format!("  {mark} {name}: could {tries} ({})\n", escaped(seen)));
+            text.push_str(&format!("  {mark} {name}: succeeded: {tries} ({})\n", escaped(seen)));
             text.push_str(&format!(
-                "      {arrow} do not run untrusted code here, and report it: this is a hole\n"
+                "      {arrow} do not run untrusted code on this host, and report this as a vulnerability\n"
             ));
         }
     }
@@ -96,13 +95,23 @@ fn tier(judged: &Judged, paint: Paint) -> String {
     text
 }
 
-fn absent(tier: Tier, reasons: &[String], paint: Paint) -> String {
-    let name = paint.bold(Colour::Cyan, &format!("tier {}:", tier.as_str()));
-    let mut text = format!("{name} not available here\n");
-    for reason in reasons {
-        text.push_str(&format!("  {} {}\n", paint.plain(Colour::Red, "✗"), escaped(reason)));
+fn heading(backend: &BackendName, tier: Tier, paint: Paint) -> String {
+    paint.bold(Colour::Cyan, &escaped(&format!("backend {backend}, tier {}:", tier.as_str())))
+}
+
+/// What of an offer is missing, one line each.
+fn reasons(offer: &Offer) -> Vec<String> {
+    let missing = offer.containment.guarantees.iter().filter(|line| line.status == GuaranteeStatus::Missing);
+    missing.map(|line| format!("{}: {}", line.key, line.how)).collect()
+}
+
+fn absent(offer: &Offer, paint: Paint) -> String {
+    let name = heading(&offer.backend, offer.tier, paint);
+    let mut text = format!("{name} unavailable on this host\n");
+    for reason in reasons(offer) {
+        text.push_str(&format!("  {} {}\n", paint.plain(Colour::Red, "✗"), escaped(&reason)));
     }
-    text.push_str(&format!("      {} see `isle doctor`\n", paint.plain(Colour::Cyan, "→")));
+    text.push_str(&format!("      {} run `isle doctor` for details\n", paint.plain(Colour::Cyan, "→")));
     text
 }
 
@@ -110,8 +119,11 @@ pub(super) fn to_json(examined: &[Examined]) -> Value {
     let tiers: Vec<Value> = examined
         .iter()
         .map(|one| match one {
-            Examined::Absent(tier, reasons) => json!({ "tier": tier, "available": false, "reasons": reasons }),
+            Examined::Absent(offer) => json!({
+                "backend": offer.backend, "tier": offer.tier, "available": false, "reasons": reasons(offer),
+            }),
             Examined::Tried(judged) => json!({
+                "backend": judged.backend,
                 "tier": judged.containment.tier,
                 "available": true,
                 "holds": judged.holds(),

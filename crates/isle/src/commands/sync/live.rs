@@ -1,4 +1,4 @@
-//! Live syncs: started, listed and stopped; the daemon does the work.
+//! Starts, lists and stops live syncs, which run in the daemon.
 
 use std::process::ExitCode;
 
@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::remote;
 use crate::arguments::{StartArguments, StopArguments};
 use crate::commands::{Context, fields};
-use crate::output::{Form, Paint, Table, escaped, human_bytes, print, print_json, say};
-use crate::places::cannot;
+use crate::output::{Form, Paint, Table, escaped, human_bytes, print, print_json, print_stderr};
+use crate::paths::cannot;
 
 pub(super) async fn start(context: &Context, arguments: StartArguments) -> Result<ExitCode> {
     let remote = remote(&arguments.to)?;
@@ -30,7 +30,7 @@ pub(super) async fn start(context: &Context, arguments: StartArguments) -> Resul
         Form::Human => {
             let text = |name: &str| escaped(sync[name].as_str().unwrap_or_default());
             print(&format!("{}\n", text("sync")));
-            say(&format!("{} follows {}", text("path"), text("host_path")));
+            print_stderr(&format!("{} follows {}", text("path"), text("host_path")));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -42,7 +42,7 @@ pub(super) async fn stop(context: &Context, arguments: StopArguments) -> Result<
         let stopped = client.call("sync_stop", json!({ "sync": sync })).await?;
         match context.form {
             Form::Json => print_json(&stopped),
-            Form::Human => say(&format!("stopped {}", escaped(sync))),
+            Form::Human => print_stderr(&format!("stopped {}", escaped(sync))),
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -71,7 +71,7 @@ fn table(listed: &Value) -> String {
         ]);
     }
     if table.is_empty() {
-        return "No live syncs. `isle sync start DIR NAME` starts one.\n".to_owned();
+        return "No live syncs. Start one with `isle sync start DIR NAME`.\n".to_owned();
     }
     table.render(Paint::for_stdout())
 }

@@ -1,6 +1,7 @@
-//! `isle sync`: a directory of this host and one of a sandbox made alike, once or for as long as both
-//! are there. Only what differs is sent; `.gitignore` decides what belongs to a tree.
+//! `isle sync`: synchronizes a directory of this host and one of a sandbox, once or live. Only changed files
+//! are sent; `.gitignore` files select what belongs to a tree.
 
+mod fetch;
 mod live;
 mod pull;
 mod push;
@@ -8,17 +9,18 @@ mod push;
 use std::process::ExitCode;
 
 use isle_client::{Client, Result};
-use isle_engine::values::{GuestPath, SandboxName};
-use isle_engine::{Code, Error};
-use isle_trees::{ManifestEntry, Plan, Selection, Selector};
+use isle_core::values::{GuestPath, SandboxName};
+use isle_core::{Code, Error};
+use isle_trees::{ManifestEntry, Selection, Selector, SyncPlan};
 use serde_json::json;
 
 use super::Context;
+use super::transfer_report::TransferReport;
 use crate::arguments::{SyncArguments, SyncCommand, SyncOptions};
-use crate::output::{Form, escaped, human_bytes, print_json, say};
+use crate::output::{Form, escaped, human_bytes, print_json, print_stderr};
 
-/// Conflicts that are named.
-const NAMED: usize = 20;
+/// Maximum number of conflicts and skipped files listed.
+const MAX_LISTED: usize = 20;
 
 pub(super) async fn sync(context: &Context, arguments: SyncArguments) -> Result<ExitCode> {
     match arguments.command {
@@ -43,20 +45,24 @@ fn remote(text: &str) -> Result<Remote> {
     Ok(Remote { sandbox: name.parse()?, path: path.parse()? })
 }
 
-/// What the options choose.
+/// The files selected by the options.
 fn selection(options: &SyncOptions) -> Selection {
     Selection { exclude: options.exclude.clone(), git: options.git, ignored: options.ignored }
 }
 
 fn selector(options: &SyncOptions) -> Result<Selector> {
-    Selector::new(&selection(options)).map_err(|error| {
+    selector_of(&selection(options))
+}
+
+fn selector_of(selection: &Selection) -> Result<Selector> {
+    Selector::new(selection).map_err(|error| {
         Error::new(Code::InvalidArgument, error.to_string())
-            .next("write patterns as in a .gitignore file, such as --exclude '*.log'")
+            .next("use .gitignore patterns, such as --exclude '*.log'")
             .into()
     })
 }
 
-/// What is there; nothing when the directory or the sandbox is not.
+/// The entries of the remote directory; empty when the directory or the sandbox does not exist.
 async fn remote_manifest(client: &Client, remote: &Remote) -> Result<Vec<ManifestEntry>> {
     match client.manifest(remote.sandbox.as_str(), remote.path.as_str()).await {
         Err(error) if error.is(Code::FileNotFound) || error.is(Code::SandboxNotFound) => Ok(Vec::new()),
@@ -64,23 +70,24 @@ async fn remote_manifest(client: &Client, remote: &Remote) -> Result<Vec<Manifes
     }
 }
 
-/// A file in the place of a directory, or the other way round, is only removed by those who say so.
-fn refuse_conflicts(plan: &Plan, options: &SyncOptions) -> Result<()> {
+/// A file that replaces a directory, or the reverse, is only removed with `--delete`.
+fn reject_conflicts(plan: &SyncPlan, options: &SyncOptions) -> Result<()> {
     if plan.conflicts.is_empty() || options.delete {
         return Ok(());
     }
-    let names: Vec<String> =
-        plan.conflicts.iter().take(NAMED).map(|path| String::from_utf8_lossy(path).into_owned()).collect();
-    Err(Error::new(
-        Code::FileExists,
-        format!("{:?} is a file on one side and a directory on the other", names[0]),
-    )
-    .detail("conflicts", names)
-    .next("remove one of them, or use --delete to make the other side like this one")
-    .into())
+    let names: Vec<String> = plan
+        .conflicts
+        .iter()
+        .take(MAX_LISTED)
+        .map(|path| String::from_utf8_lossy(path).into_owned())
+        .collect();
+    Err(Error::new(Code::FileExists, plan.conflict_message().unwrap_or_default())
+        .detail("conflicts", names)
+        .next("remove one of them, or use --delete to overwrite the receiving side")
+        .into())
 }
 
-/// What was done.
+/// Result of a sync.
 struct Done {
     what: &'static str,
     sent: u64,
@@ -88,9 +95,10 @@ struct Done {
     removed: u64,
     left_out: u64,
     skipped: Vec<String>,
+    transfer: TransferReport,
 }
 
-fn report(context: &Context, options: &SyncOptions, plan: &Plan, done: &Done) {
+fn report(context: &Context, options: &SyncOptions, plan: &SyncPlan, done: &Done) {
     let left: Vec<String> = plan
         .left_out
         .iter()
@@ -98,7 +106,8 @@ fn report(context: &Context, options: &SyncOptions, plan: &Plan, done: &Done) {
         .chain(done.skipped.iter().cloned())
         .collect();
     match context.form {
-        Form::Json => print_json(&json!({
+        Form::Json => {
+            let mut answer = json!({
             "files": done.sent,
             "bytes": done.bytes,
             "unchanged": plan.unchanged,
@@ -109,11 +118,18 @@ fn report(context: &Context, options: &SyncOptions, plan: &Plan, done: &Done) {
             "git": options.git,
             "skipped": left,
             "dry_run": options.dry_run,
-        })),
+            });
+            done.transfer.add_to_json(&mut answer);
+            print_json(&answer);
+        }
         Form::Human => {
-            for path in left.iter().take(NAMED) {
-                say(&format!("skipped {}: neither file nor directory, or not readable", escaped(path)));
+            for path in left.iter().take(MAX_LISTED) {
+                print_stderr(&format!(
+                    "skipped {}: not a regular file or directory, or not readable",
+                    escaped(path)
+                ));
             }
+            done.transfer.print();
             let would = if options.dry_run { "would have " } else { "" };
             let word = if done.sent == 1 { "file" } else { "files" };
             let mut line = format!(
@@ -127,11 +143,11 @@ fn report(context: &Context, options: &SyncOptions, plan: &Plan, done: &Done) {
             if options.delete {
                 line.push_str(&format!(", {} removed", done.removed));
             } else if !plan.extra.is_empty() {
-                line.push_str(&format!(", {} only on the other side", plan.extra.len()));
+                line.push_str(&format!(", {} only on the receiving side", plan.extra.len()));
             }
-            say(&line);
+            print_stderr(&line);
             if !options.exclude.is_empty() {
-                say(&format!("excluded by: {}", escaped(&options.exclude.join(" "))));
+                print_stderr(&format!("excluded by: {}", escaped(&options.exclude.join(" "))));
             }
         }
     }

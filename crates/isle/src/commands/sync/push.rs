@@ -1,17 +1,18 @@
-//! From this host into a sandbox.
+//! Copies changed files into a sandbox.
 
 use std::process::ExitCode;
 
 use isle_client::Result;
-use isle_engine::Error;
-use isle_trees::{Known, Rules, host_manifest, plan};
+use isle_core::Error;
+use isle_trees::{HashCache, Rules, host_manifest, plan};
 use serde_json::json;
 
-use super::{Done, refuse_conflicts, remote, remote_manifest, report, selector};
+use super::{Done, reject_conflicts, remote, remote_manifest, report, selector};
 use crate::arguments::PushArguments;
+use crate::commands::transfer_report::TransferReport;
 use crate::commands::{Context, trees};
 use crate::output::Progress;
-use crate::places::cannot;
+use crate::paths::cannot;
 
 pub(super) async fn push(context: &Context, arguments: PushArguments) -> Result<ExitCode> {
     let PushArguments { from, to, options } = arguments;
@@ -19,13 +20,13 @@ pub(super) async fn push(context: &Context, arguments: PushArguments) -> Result<
     let mut selector = selector(&options)?;
     let top = trees::open_directory(&from)?;
     let again = top.try_clone().map_err(Error::internal)?;
-    let chosen = host_manifest(top, &mut selector, Known::default(), Rules::FromTree)
+    let chosen = host_manifest(top, &mut selector, HashCache::default(), Rules::FromTree)
         .map_err(|error| cannot("read", &from, &error))?;
     let client = context.client().await?;
-    // What stays out here stays as it is there.
+    // Excluded files are left unchanged in the sandbox too.
     let (there, _) = selector.choose(remote_manifest(&client, &remote).await?);
     let plan = plan(&chosen.entries, &there);
-    refuse_conflicts(&plan, &options)?;
+    reject_conflicts(&plan, &options)?;
     let mut done = Done {
         what: "sent",
         sent: plan.files(&chosen.entries),
@@ -33,6 +34,7 @@ pub(super) async fn push(context: &Context, arguments: PushArguments) -> Result<
         removed: 0,
         left_out: chosen.left_out,
         skipped: Vec::new(),
+        transfer: TransferReport::default(),
     };
     let (sandbox, path) = (remote.sandbox.as_str(), remote.path.as_str());
     if options.dry_run {
@@ -48,11 +50,11 @@ pub(super) async fn push(context: &Context, arguments: PushArguments) -> Result<
         client.call("remove_file", json!({ "sandbox": sandbox, "path": place, "recursive": true })).await?;
         done.removed += 1;
     }
-    // Conflicts are settled; they are sent like everything else that differs.
+    // Conflicts are resolved now and sent like all changed files.
     let mut send = plan.send.clone();
     send.extend(plan.conflicts.iter().cloned());
     let progress = Progress::new(context.form, "sending", Some(plan.bytes));
-    // An empty tree makes the directory.
+    // Sending an empty tree creates the directory.
     if !send.is_empty() || there.is_empty() {
         let (packed, _) = trees::send(&client, again, Some(send), (sandbox, path), progress).await?;
         done.skipped =

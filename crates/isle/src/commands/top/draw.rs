@@ -1,16 +1,16 @@
-//! How it looks: columns, the order of rows, and as much of them as the window holds.
+//! Draws the table: columns, sort order, and the rows that fit in the window.
 
 use std::cmp::Ordering;
 
 use isle_client::Result;
-use isle_engine::{Code, Error};
+use isle_core::{Code, Error};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::keys::Key;
-use super::look::{Picture, Row};
+use super::sample::{Row, Snapshot};
 use crate::output::{Paint, Table, escaped, human_bytes};
 
-/// A column one can sort by.
+/// A column of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Column {
     Name,
@@ -43,7 +43,7 @@ impl Column {
         Self::Left,
     ];
 
-    /// Those that a narrow window goes without, in this order; the name is always there.
+    /// Columns dropped in a narrow window, in this order; the name is always shown.
     const DISPENSABLE: [Self; 11] = [
         Self::Tier,
         Self::Runs,
@@ -75,13 +75,13 @@ impl Column {
         }
     }
 
-    /// As it is chosen on the command line.
-    fn word(self) -> String {
+    /// Name on the command line.
+    fn option_name(self) -> String {
         let heading = self.heading();
         heading.strip_suffix('%').or(heading.strip_suffix("/S")).unwrap_or(heading).to_ascii_lowercase()
     }
 
-    /// Whether larger is more interesting: then it comes first.
+    /// Whether larger values come first.
     fn descends(self) -> bool {
         !matches!(self, Self::Name | Self::State | Self::Tier | Self::Left)
     }
@@ -128,7 +128,7 @@ impl Column {
             Self::Running => one.running.cmp(&other.running),
             Self::Runs => one.runs.cmp(&other.runs),
             Self::Uptime => one.uptime_seconds.cmp(&other.uptime_seconds),
-            // Those without an end come last.
+            // Sandboxes without a deadline come last.
             Self::Left => one.left_seconds.unwrap_or(u64::MAX).cmp(&other.left_seconds.unwrap_or(u64::MAX)),
         }
     }
@@ -142,7 +142,7 @@ fn of(used: Option<u64>, limit: Option<u64>) -> String {
     }
 }
 
-/// Bytes in few letters: `1.5G`.
+/// Bytes in short form: `1.5G`.
 fn short(bytes: u64) -> String {
     let text = human_bytes(bytes);
     match text.split_once(' ') {
@@ -154,7 +154,7 @@ fn short(bytes: u64) -> String {
     }
 }
 
-/// Seconds in few letters: `5m03s`.
+/// Seconds in short form: `5m03s`.
 fn span(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds}s"),
@@ -164,14 +164,14 @@ fn span(seconds: u64) -> String {
     }
 }
 
-/// What somebody looks at, and in which order.
+/// Sort order and scroll position.
 #[derive(Debug)]
 pub(super) struct View {
     column: Column,
     reversed: bool,
     /// Rows above the window.
     skipped: usize,
-    /// Rows the window held last.
+    /// Rows that fit in the window.
     page: usize,
 }
 
@@ -186,20 +186,21 @@ struct Field {
 impl View {
     pub(super) fn sorted_by(name: &str) -> Result<Self> {
         let wanted = name.to_ascii_lowercase();
-        let column = Column::ALL.into_iter().find(|column| column.word() == wanted).ok_or_else(|| {
-            Error::new(Code::InvalidArgument, format!("there is no column {name:?} to sort by"))
-                .detail("columns", Column::ALL.map(Column::word))
-                .next("choose one of those in `details`, such as cpu or memory")
-        })?;
+        let column =
+            Column::ALL.into_iter().find(|column| column.option_name() == wanted).ok_or_else(|| {
+                Error::new(Code::InvalidArgument, format!("unknown column: {name:?}"))
+                    .detail("columns", Column::ALL.map(Column::option_name))
+                    .next(format!("use one of {}", Column::ALL.map(Column::option_name).join(", ")))
+            })?;
         Ok(Self { column, reversed: false, skipped: 0, page: 1 })
     }
 
-    /// What a key does.
+    /// Handles a key.
     pub(super) fn press(&mut self, key: Key, rows: usize) {
         let at = Column::ALL.iter().position(|column| *column == self.column).unwrap_or(0);
         let columns = Column::ALL.len();
         match key {
-            Key::Leave => {}
+            Key::Quit => {}
             Key::Column(column) => self.column = column,
             Key::NextColumn => self.column = Column::ALL[(at + 1) % columns],
             Key::PreviousColumn => self.column = Column::ALL[(at + columns - 1) % columns],
@@ -226,7 +227,7 @@ impl View {
         rows
     }
 
-    /// A column of the screen, as wide as what is in it.
+    /// A column of the screen, as wide as its widest cell.
     fn field(&self, column: Column, rows: &[&Row]) -> Field {
         let mark = if column == self.column { if self.reversed { "↑" } else { "↓" } } else { "" };
         let heading = format!("{}{mark}", column.heading());
@@ -235,24 +236,24 @@ impl View {
         Field { column, width: widest.max(heading.width()), heading, cells }
     }
 
-    /// One picture without a screen.
-    pub(super) fn plain(&self, picture: Picture) -> String {
+    /// A snapshot as a plain table.
+    pub(super) fn plain(&self, snapshot: Snapshot) -> String {
         let mut table = Table::new(&Column::ALL.map(Column::heading));
-        for row in self.sorted(&picture.rows) {
+        for row in self.sorted(&snapshot.rows) {
             table.row(Column::ALL.map(|column| column.cell(row)));
         }
         if table.is_empty() { "No sandboxes.\n".to_owned() } else { table.render(Paint::for_stdout()) }
     }
 
-    /// A whole screen of so many lines and columns.
-    pub(super) fn screen(&mut self, picture: &Picture, lines: usize, columns: usize) -> String {
-        let rows = self.sorted(&picture.rows);
-        // The line above, the headings, the line below.
+    /// A screen with this number of lines and columns.
+    pub(super) fn screen(&mut self, snapshot: &Snapshot, lines: usize, columns: usize) -> String {
+        let rows = self.sorted(&snapshot.rows);
+        // Minus summary, headings and key help.
         self.page = lines.saturating_sub(3).max(1);
         self.skipped = self.skipped.min(rows.len().saturating_sub(self.page));
         let shown: Vec<&Row> = rows.iter().skip(self.skipped).take(self.page).copied().collect();
         let mut fields: Vec<Field> = Column::ALL.map(|column| self.field(column, &shown)).into();
-        // What does not fit is left out whole: half a number is none.
+        // Columns that do not fit are dropped completely: a truncated number is misleading.
         for column in Column::DISPENSABLE {
             let width: usize = fields.iter().map(|field| field.width + 2).sum();
             if width <= columns + 2 {
@@ -273,7 +274,7 @@ impl View {
         let mut put = |text: &str, inverse: bool, last: bool| {
             let text = fit(text, columns);
             if inverse {
-                // To the edge, so that the line is a bar.
+                // Padded to the edge, so that the line is a bar.
                 let rest = " ".repeat(columns.saturating_sub(text.width()));
                 screen.push_str(&format!("\u{1b}[7m{text}{rest}\u{1b}[0m\u{1b}[K"));
             } else {
@@ -283,16 +284,16 @@ impl View {
                 screen.push_str("\r\n");
             }
         };
-        let counted = match picture.rows.len() < picture.total {
-            true => format!("{} of {}", picture.rows.len(), picture.total),
-            false => picture.total.to_string(),
+        let counted = match snapshot.rows.len() < snapshot.total {
+            true => format!("{} of {}", snapshot.rows.len(), snapshot.total),
+            false => snapshot.total.to_string(),
         };
         let summary = format!(
             "isle: {counted} sandboxes, {} one-shots, {} running, {} waiting, up {}",
-            picture.one_shots,
-            picture.running,
-            picture.waiting,
-            span(picture.uptime_seconds)
+            snapshot.one_shots,
+            snapshot.running,
+            snapshot.waiting,
+            span(snapshot.uptime_seconds)
         );
         put(&summary, false, false);
         put(&line(&|field| field.heading.clone()), true, false);
@@ -302,12 +303,12 @@ impl View {
         for _ in shown.len()..self.page {
             put("", false, false);
         }
-        put("q leave  c m p i d n ←→ sort  r reverse  ↑↓ scroll", false, true);
+        put("q quit  c m p i d n ←→ sort  r reverse  ↑↓ scroll", false, true);
         screen
     }
 }
 
-/// As much of a text as fits.
+/// The text truncated to the width.
 fn fit(text: &str, columns: usize) -> String {
     let mut left = columns;
     let fits = |character: &char| {
@@ -323,7 +324,7 @@ fn fit(text: &str, columns: usize) -> String {
 mod tests {
     use super::*;
 
-    fn picture() -> Picture {
+    fn snapshot() -> Snapshot {
         let row = |name: &str, cpu: Option<f64>, left: Option<u64>| Row {
             name: name.into(),
             state: "running".into(),
@@ -334,22 +335,22 @@ mod tests {
             ..Row::default()
         };
         let rows = vec![row("a", None, Some(61)), row("b", Some(12.34), None), row("c", Some(99.0), Some(5))];
-        Picture { rows, total: 3, ..Picture::default() }
+        Snapshot { rows, total: 3, ..Snapshot::default() }
     }
 
-    fn order(view: &View, picture: &Picture) -> String {
-        view.sorted(&picture.rows).iter().map(|row| row.name.as_str()).collect()
+    fn order(view: &View, snapshot: &Snapshot) -> String {
+        view.sorted(&snapshot.rows).iter().map(|row| row.name.as_str()).collect()
     }
 
     #[test]
     fn rows_are_sorted_by_any_column_both_ways() {
-        let picture = picture();
+        let snapshot = snapshot();
         let mut view = View::sorted_by("CPU").unwrap();
-        assert_eq!(order(&view, &picture), "cba");
+        assert_eq!(order(&view, &snapshot), "cba");
         view.press(Key::Reverse, 3);
-        assert_eq!(order(&view, &picture), "abc");
-        assert_eq!(order(&View::sorted_by("left").unwrap(), &picture), "cab");
-        assert_eq!(order(&View::sorted_by("sandbox").unwrap(), &picture), "abc");
+        assert_eq!(order(&view, &snapshot), "abc");
+        assert_eq!(order(&View::sorted_by("left").unwrap(), &snapshot), "cab");
+        assert_eq!(order(&View::sorted_by("sandbox").unwrap(), &snapshot), "abc");
         let mut view = View::sorted_by("left").unwrap();
         view.press(Key::NextColumn, 3);
         assert_eq!(view.column, Column::Name);
@@ -358,10 +359,10 @@ mod tests {
 
     #[test]
     fn a_screen_is_never_larger_than_its_window() {
-        let picture = picture();
+        let snapshot = snapshot();
         let mut view = View::sorted_by("cpu").unwrap();
         for (lines, columns) in [(24, 120), (5, 40), (4, 10), (1, 1)] {
-            let screen = view.screen(&picture, lines, columns);
+            let screen = view.screen(&snapshot, lines, columns);
             let plain: String = screen
                 .replace("\u{1b}[H", "")
                 .replace("\u{1b}[K", "")
@@ -371,7 +372,7 @@ mod tests {
             assert!(plain.split("\r\n").all(|line| line.width() <= columns), "{columns}: {plain:?}");
             assert!(plain.split("\r\n").count() <= lines.max(4), "{lines}: {plain:?}");
         }
-        let screen = view.screen(&picture, 24, 120);
+        let screen = view.screen(&snapshot, 24, 120);
         assert!(
             screen.contains("CPU%↓") && screen.contains("99.0") && screen.contains("1.5M/1G"),
             "{screen}"
@@ -380,24 +381,24 @@ mod tests {
 
     #[test]
     fn a_narrow_window_shows_fewer_columns_and_each_of_them_whole() {
-        let picture = picture();
+        let snapshot = snapshot();
         let mut view = View::sorted_by("left").unwrap();
-        let screen = view.screen(&picture, 24, 34);
+        let screen = view.screen(&snapshot, 24, 34);
         assert!(screen.contains("SANDBOX  CPU%  MEMORY   LEFT↓"), "{screen:?}");
         assert!(screen.contains("99.0") && screen.contains("1m01s"), "{screen:?}");
         view.press(Key::Column(Column::Io), 3);
-        assert!(view.screen(&picture, 24, 200).contains("IO/S↓"));
+        assert!(view.screen(&snapshot, 24, 200).contains("IO/S↓"));
     }
 
     #[test]
     fn scrolling_stops_at_both_ends() {
-        let picture = picture();
+        let snapshot = snapshot();
         let mut view = View::sorted_by("sandbox").unwrap();
         view.press(Key::End, 3);
-        let screen = view.screen(&picture, 4, 120);
+        let screen = view.screen(&snapshot, 4, 120);
         assert!(screen.contains("\r\nc ") && !screen.contains("\r\nb "), "{screen:?}");
         view.press(Key::Home, 3);
         view.press(Key::Up, 3);
-        assert!(view.screen(&picture, 4, 120).contains("\r\na "));
+        assert!(view.screen(&snapshot, 4, 120).contains("\r\na "));
     }
 }

@@ -1,19 +1,19 @@
-//! Keys, as terminals send them: a byte each, or a sequence that begins with an escape.
+//! Parses keys as terminals send them: single bytes, or sequences that begin with an escape.
 
 use super::draw::Column;
 
-/// What a key means here.
+/// A key binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
-    /// Enough seen.
-    Leave,
+    /// Quit.
+    Quit,
     /// Sort by this column.
     Column(Column),
     /// Sort by the next column.
     NextColumn,
-    /// Sort by the column before.
+    /// Sort by the previous column.
     PreviousColumn,
-    /// Sort the other way round.
+    /// Reverse the sort order.
     Reverse,
     Up,
     Down,
@@ -23,14 +23,14 @@ pub(super) enum Key {
     End,
 }
 
-/// Reads keys; a sequence may come in pieces.
+/// Key parser; a sequence may arrive in several reads.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     sequence: Vec<u8>,
 }
 
-/// No key we know has more bytes.
-const LONGEST: usize = 8;
+/// Maximum length of a key sequence.
+const MAX_SEQUENCE: usize = 8;
 
 impl Keys {
     pub(super) fn read(&mut self, bytes: &[u8]) -> Vec<Key> {
@@ -44,7 +44,7 @@ impl Keys {
                     self.sequence.push(byte);
                     None
                 }
-                b'q' | b'Q' | 0x03 | 0x04 => Some(Key::Leave),
+                b'q' | b'Q' | 0x03 | 0x04 => Some(Key::Quit),
                 b's' | b'>' | b'\t' => Some(Key::NextColumn),
                 b'<' => Some(Key::PreviousColumn),
                 b'c' => Some(Key::Column(Column::Cpu)),
@@ -62,13 +62,13 @@ impl Keys {
         }
         let is_second = self.sequence.len() == 1;
         if is_second && byte != b'[' && byte != b'O' {
-            // An escape by itself means nothing; what follows it is a key of its own.
+            // A single escape is ignored; the next byte is a key.
             self.sequence.clear();
             return self.byte(byte);
         }
         self.sequence.push(byte);
         let ends = !is_second && (0x40..=0x7e).contains(&byte);
-        if !ends && self.sequence.len() < LONGEST {
+        if !ends && self.sequence.len() < MAX_SEQUENCE {
             return None;
         }
         let sequence = std::mem::take(&mut self.sequence);
@@ -95,13 +95,13 @@ mod tests {
         let mut keys = Keys::default();
         assert_eq!(
             keys.read(b"si\x1b[A\x1bOB\x1b[5~x\x1b[1;5Cq"),
-            [Key::NextColumn, Key::Column(Column::Io), Key::Up, Key::Down, Key::PageUp, Key::Leave]
+            [Key::NextColumn, Key::Column(Column::Io), Key::Up, Key::Down, Key::PageUp, Key::Quit]
         );
         for byte in b"\x1b[" {
             assert_eq!(keys.read(&[*byte]), []);
         }
         assert_eq!(keys.read(b"D"), [Key::PreviousColumn]);
-        assert_eq!(keys.read(b"\x1bq"), [Key::Leave], "an escape does not swallow the next key");
-        assert_eq!(keys.read(b"\x1b[999999999q"), [Key::Leave], "nor does a sequence without an end");
+        assert_eq!(keys.read(b"\x1bq"), [Key::Quit], "an escape does not swallow the next key");
+        assert_eq!(keys.read(b"\x1b[999999999q"), [Key::Quit], "nor does a sequence without an end");
     }
 }

@@ -1,49 +1,49 @@
-//! `isle top`: sandboxes and what they use, live. It only looks: nothing here changes anything.
+//! `isle top`: sandboxes and their resource usage, live and read-only.
 
 mod draw;
 mod keys;
-mod look;
+mod sample;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use isle_client::Result;
-use isle_engine::values::Span;
-use isle_engine::{Code, Error};
+use isle_core::values::Span;
+use isle_core::{Code, Error};
 
 use super::Context;
 use crate::arguments::TopArguments;
 use crate::output::{Form, print, print_json};
-use crate::session::{Arrived, Mode, RawTerminal, Signals, Stdin, asks_to_end, window};
+use crate::session::{Mode, RawTerminal, Received, Signals, Stdin, is_termination, window};
 
 use draw::View;
 use keys::{Key, Keys};
-use look::Looker;
+use sample::Sampler;
 
-/// Looking more often would show little else than the looking.
-const SHORTEST: Duration = Duration::from_millis(200);
-/// How long CPU time is measured when there is only one picture.
-const MOMENT: Duration = Duration::from_millis(300);
+/// With a shorter interval, most of the measured load would be caused by `isle top`.
+const MIN_INTERVAL: Duration = Duration::from_millis(200);
+/// How long CPU time is measured for a single snapshot.
+const SAMPLE_TIME: Duration = Duration::from_millis(300);
 
 pub(super) async fn top(context: &Context, arguments: TopArguments) -> Result<ExitCode> {
     let interval: Span = arguments.interval.parse()?;
-    if interval.0 < SHORTEST {
-        return Err(Error::new(Code::InvalidArgument, format!("the interval {interval} is too short"))
-            .next("give 200ms or more")
+    if interval.0 < MIN_INTERVAL {
+        return Err(Error::new(Code::InvalidArgument, format!("interval too short: {interval}"))
+            .next("use 200ms or more")
             .into());
     }
     let mut view = View::sorted_by(&arguments.sort)?;
-    let mut looker = Looker::new(context.client().await?);
+    let mut sampler = Sampler::new(context.client().await?);
     let live = !arguments.once && context.form == Form::Human && std::io::stdout().is_terminal();
     let raw = if live { RawTerminal::enter()? } else { None };
     let Some(_raw) = raw else {
-        looker.look().await?;
-        tokio::time::sleep(MOMENT).await;
-        let picture = looker.look().await?;
+        sampler.sample().await?;
+        tokio::time::sleep(SAMPLE_TIME).await;
+        let snapshot = sampler.sample().await?;
         match context.form {
-            Form::Json => print_json(&picture.to_json()),
-            Form::Human => print(&view.plain(picture)),
+            Form::Json => print_json(&snapshot.to_json()),
+            Form::Human => print(&view.plain(snapshot)),
         }
         return Ok(ExitCode::SUCCESS);
     };
@@ -53,32 +53,32 @@ pub(super) async fn top(context: &Context, arguments: TopArguments) -> Result<Ex
     let mut keys = Keys::default();
     let mut ticks = tokio::time::interval(interval.0);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut picture = looker.look().await?;
+    let mut snapshot = sampler.sample().await?;
     loop {
         tokio::select! {
             biased;
-            arrived = signals.next() => match arrived {
-                Arrived::Signal(signal) if asks_to_end(signal) => return Ok(ExitCode::SUCCESS),
-                Arrived::Signal(_) | Arrived::Window => {}
+            received = signals.next() => match received {
+                Received::Signal(signal) if is_termination(signal) => return Ok(ExitCode::SUCCESS),
+                Received::Signal(_) | Received::Window => {}
             },
             typed = Stdin::next(Some(&mut stdin)) => {
                 let Some(typed) = typed else { return Ok(ExitCode::SUCCESS) };
                 for key in keys.read(&typed) {
                     match key {
-                        Key::Leave => return Ok(ExitCode::SUCCESS),
-                        key => view.press(key, picture.rows.len()),
+                        Key::Quit => return Ok(ExitCode::SUCCESS),
+                        key => view.press(key, snapshot.rows.len()),
                     }
                 }
             },
-            _ = ticks.tick() => picture = looker.look().await?,
+            _ = ticks.tick() => snapshot = sampler.sample().await?,
         }
         if let Some(window) = window() {
-            print(&view.screen(&picture, window.rows.into(), window.columns.into()));
+            print(&view.screen(&snapshot, window.rows.into(), window.columns.into()));
         }
     }
 }
 
-/// The other screen of a terminal, without a cursor; back to the first one when dropped.
+/// The alternate screen of the terminal, without a cursor; restored when dropped.
 struct Screen;
 
 impl Screen {

@@ -1,10 +1,9 @@
-//! How fast it is here, through the same socket every client uses.
+//! Measures latencies on this host through the daemon's socket.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use isle_client::{AttachEvent, AttachRequest, AttachTarget, Client, OneShot, Result};
-use isle_engine::engine::RunLimits;
+use isle_api::session::{FirstMessage, OneShotSpec, StartRequest, StartTarget};
+use isle_client::{Client, Result, SessionEvent, open_session};
 use serde_json::json;
 
 use super::stage::Stage;
@@ -17,50 +16,32 @@ pub(super) async fn measure(
     sandbox: &str,
     allow_downgrade: bool,
 ) -> Result<()> {
-    stage.put("\n  Measured on this machine, through the daemon's socket:\n");
+    stage.put("\n  Latency on this host, measured through the daemon's socket:\n");
     let mut warm = Vec::with_capacity(COUNT);
     for _ in 0..COUNT {
         let began = Instant::now();
         client.call("exec", json!({ "sandbox": sandbox, "argv": ["/bin/true"] })).await?;
         warm.push(began.elapsed());
     }
-    stage.timing("a command in a sandbox that is there", median(warm), COUNT);
+    stage.timing("command in an existing sandbox", median(warm), COUNT);
     let mut fresh = Vec::with_capacity(COUNT);
     for _ in 0..COUNT {
         let began = Instant::now();
         one_shot(client, allow_downgrade).await?;
         fresh.push(began.elapsed());
     }
-    stage.timing("a fresh sandbox, one command in it, gone again", median(fresh), COUNT);
+    stage.timing("new sandbox: create, run one command, remove", median(fresh), COUNT);
     stage.put("\n");
     Ok(())
 }
 
 async fn one_shot(client: &Client, allow_downgrade: bool) -> Result<()> {
-    let request = AttachRequest {
-        target: AttachTarget::OneShot(OneShot {
-            allow_downgrade: Some(allow_downgrade),
-            ..OneShot::default()
-        }),
-        command: None,
-        argv: Some(vec!["/bin/true".into()]),
-        code: None,
-        cwd: None,
-        env: BTreeMap::new(),
-        user: None,
-        timeout: None,
-        limits: RunLimits::default(),
-        allow_downgrade: false,
-        profile: None,
-        lock: false,
-        allow: Vec::new(),
-        secrets: Vec::new(),
-        expose_secrets: Vec::new(),
-        terminal: None,
-        stdin: false,
-    };
-    let (_writer, mut reader) = request.open(client.endpoint()).await?;
-    while !matches!(reader.next().await?, AttachEvent::Ended(_)) {}
+    let one_shot = OneShotSpec { allow_downgrade: Some(allow_downgrade), ..OneShotSpec::default() };
+    let mut request = StartRequest::in_target(StartTarget::OneShot(one_shot));
+    request.argv = Some(vec!["/bin/true".into()]);
+    let first = FirstMessage::Start(Box::new(request));
+    let (_writer, mut reader) = open_session(&client.endpoint(), &first).await?;
+    while !matches!(reader.next().await?, SessionEvent::Ended(_)) {}
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! `isle try`: a real session with a real sandbox, step by step, in under a minute.
+//! `isle try`: a demo session with a real sandbox, step by step, in under a minute.
 
 mod measure;
 mod network;
@@ -9,17 +9,19 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use isle_client::{Client, Result};
-use isle_engine::Code;
-use isle_engine::backend::{GuaranteeStatus, Tier};
+use isle_core::Code;
+use isle_core::backend::{GuaranteeStatus, Offer};
 use serde_json::{Value, json};
 
 use super::Context;
+use crate::backends;
+use crate::config::Settings;
 use crate::output::{Form, human_bytes, print_json};
 use stage::{Stage, Step};
 
 const SANDBOX: &str = "isle-try";
 
-/// Whether sandboxes here may hold less than they promise.
+/// Whether this host needs `allow_downgrade`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Downgrade {
     NotNeeded,
@@ -29,26 +31,29 @@ enum Downgrade {
 pub(super) async fn walk(context: &Context) -> Result<ExitCode> {
     let mut stage = Stage::new(context.form);
     stage.title("Isle: sandboxes for AI agents");
-    let downgrade = look_at_host(&mut stage);
+    let settings = Settings::for_command(context.global.config.as_ref(), &[])?;
+    let downgrade = look_at_host(&settings, &mut stage);
     let began = Instant::now();
     let client = context.client().await?;
     let daemon = client.version().await?;
     stage.note(&format!(
-        "The daemon runs (version {}, pid {}), reached in {}.",
+        "Connected to the daemon (version {}, pid {}) in {}.",
         daemon.version,
         daemon.pid,
         stage::millis(began.elapsed())
     ));
-    // What an earlier try left behind is not part of this one.
+    // Remove what an interrupted demo left behind.
     remove(&client).await?;
     let walked = walk_with(&client, &mut stage, downgrade).await;
     let removed = remove(&client).await;
     walked?;
     removed?;
-    stage.note("The sandbox is gone again.");
+    stage.note("Removed the sandbox.");
     if downgrade == Downgrade::Needed {
-        stage.warn("To go on like this outside of `isle try`, say so: put `allow_downgrade = true` into");
-        stage.warn("~/.config/isle/config.toml, then `isle restart`. Reports will name what is missing.");
+        stage.warn(
+            "To use sandboxes on this host without the missing guarantees, set `allow_downgrade = true` in",
+        );
+        stage.warn("~/.config/isle/config.toml and run `isle restart`. Reports list what is missing.");
     }
     snippets::show(&mut stage);
     if context.form == Form::Json {
@@ -57,17 +62,23 @@ pub(super) async fn walk(context: &Context) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says what this host cannot enforce, and how to fix it.
-fn look_at_host(stage: &mut Stage) -> Downgrade {
-    let (_, offers) = isle_linux::probe();
-    let Some(offer) = offers.into_iter().find(|offer| offer.tier == Tier::Container) else {
+/// Prints what this host cannot enforce, and how to fix it.
+fn look_at_host(settings: &Settings, stage: &mut Stage) -> Downgrade {
+    let (_, offers) = backends::probe();
+    let (wanted, backend) = (settings.text("tier"), settings.text("backend"));
+    let is_wanted = |offer: &Offer| {
+        wanted.as_deref() == Some(offer.tier.as_str())
+            && backend.as_deref().is_none_or(|backend| backend == offer.backend.as_str())
+    };
+    let Some(offer) = offers.into_iter().find(is_wanted) else {
         return Downgrade::Needed;
     };
+    let tier = offer.tier.as_str();
     if offer.available {
-        stage.note("This host can enforce everything the container tier promises.");
+        stage.note(&format!("This host can enforce all guarantees of the {tier} tier."));
         return Downgrade::NotNeeded;
     }
-    stage.warn("This host cannot enforce everything the container tier promises:");
+    stage.warn(&format!("This host cannot enforce all guarantees of the {tier} tier:"));
     for guarantee in offer.containment.guarantees {
         if guarantee.status == GuaranteeStatus::Missing {
             stage.warn(&format!("  {}: {}", guarantee.key, guarantee.how));
@@ -76,7 +87,7 @@ fn look_at_host(stage: &mut Stage) -> Downgrade {
             }
         }
     }
-    stage.warn("The session goes on as with --allow-downgrade. `isle doctor` tells more.");
+    stage.warn("Continuing as with --allow-downgrade. Run `isle doctor` for details.");
     Downgrade::Needed
 }
 
@@ -100,7 +111,7 @@ async fn walk_with(client: &Client, stage: &mut Stage, downgrade: Downgrade) -> 
 }
 
 async fn create(client: &Client, stage: &mut Stage, allow_downgrade: bool) -> Result<()> {
-    let mut step = Step::begin("Make a sandbox", &format!("create {SANDBOX}"));
+    let mut step = Step::begin("Create a sandbox", &format!("create {SANDBOX}"));
     client.call("create", json!({ "sandbox": SANDBOX, "allow_downgrade": allow_downgrade })).await?;
     step.done();
     stage.show(&step);
@@ -109,7 +120,7 @@ async fn create(client: &Client, stage: &mut Stage, allow_downgrade: bool) -> Re
 
 async fn commands(client: &Client, stage: &mut Stage) -> Result<()> {
     let command = "id; echo; ls /; echo; echo $(ps ax 2>/dev/null | wc -l) lines of ps, and PID 1 is $(cat /proc/1/comm)";
-    shell(client, stage, "Look around inside", command, json!({})).await?;
+    shell(client, stage, "Inspect the sandbox", command, json!({})).await?;
     let code = "import statistics\nsquares = [n * n for n in range(1, 11)]\nprint(squares)\nprint('mean', statistics.mean(squares))";
     let mut step = Step::begin("Run Python", code);
     match client.call("run_code", json!({ "sandbox": SANDBOX, "language": "python", "code": code })).await {
@@ -123,10 +134,10 @@ async fn commands(client: &Client, stage: &mut Stage) -> Result<()> {
 }
 
 async fn denials(client: &Client, stage: &mut Stage) -> Result<()> {
-    let connect = "(exec 3<>/dev/tcp/192.0.2.1/443) 2>&1 && echo connected || echo 'no way out: a sandbox has loopback and nothing else'";
+    let connect = "(exec 3<>/dev/tcp/192.0.2.1/443) 2>&1 && echo connected || echo 'no route: a sandbox has only a loopback interface'";
     bash(client, stage, "Try to reach the Internet", connect).await?;
     let read = "cat /etc/shadow; ls /root /home /var/lib/isle; mount -t tmpfs none /mnt";
-    shell(client, stage, "Try to read the host and to mount something", read, json!({})).await
+    shell(client, stage, "Try to read host files and to mount a file system", read, json!({})).await
 }
 
 async fn timeout(client: &Client, stage: &mut Stage) -> Result<()> {
@@ -134,13 +145,13 @@ async fn timeout(client: &Client, stage: &mut Stage) -> Result<()> {
     shell(
         client,
         stage,
-        "Start something that hides and never ends, with a limit of one second",
+        "Start background processes that never exit, with a timeout of 1s",
         hide,
         json!({ "timeout": "1s" }),
     )
     .await?;
     let count = "for c in /proc/[0-9]*/comm; do cat $c; done 2>/dev/null | grep -c sleep";
-    shell(client, stage, "How many of them are left?", count, json!({})).await
+    shell(client, stage, "Count the processes left", count, json!({})).await
 }
 
 async fn files(client: &Client, stage: &mut Stage) -> Result<()> {
@@ -180,7 +191,7 @@ async fn run(client: &Client, stage: &mut Stage, what: &str, shown: &str, input:
     let mut step = Step::begin(what, shown);
     match client.call("exec", input).await {
         Ok(result) => step.output(&result),
-        // An image without the program is a fact about the image, not a failed try.
+        // An image without the program is not an error of the demo.
         Err(error) if error.is(Code::CommandNotFound) => step.line(&error.message),
         Err(error) => return Err(error),
     }

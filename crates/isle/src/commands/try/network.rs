@@ -1,10 +1,10 @@
-//! A connection that is denied and then granted, to a server of this program's own: nothing outside of this
-//! machine is needed, and nothing outside of it hears of it.
+//! A connection that is denied and then allowed, to a server in this process: the demo needs no Internet access
+//! and sends nothing to other machines.
 
 use std::net::Ipv4Addr;
 
 use isle_client::{Client, Result};
-use isle_engine::Code;
+use isle_core::Code;
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
@@ -13,11 +13,11 @@ use super::SANDBOX;
 use super::bash;
 use super::stage::{Stage, Step};
 
-/// Names below `localhost` lead to the machine they are resolved on, which is the daemon's.
+/// Names below `localhost` resolve to the loopback address of the daemon's host.
 const NAME: &str = "hello.localhost";
 
 pub(super) async fn show(client: &Client, stage: &mut Stage) -> Result<()> {
-    // A host that cannot even listen on its loopback shows nothing here.
+    // Skipped on a host that cannot listen on loopback.
     let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await else { return Ok(()) };
     let Ok(address) = listener.local_addr() else { return Ok(()) };
     let port = address.port();
@@ -29,24 +29,24 @@ pub(super) async fn show(client: &Client, stage: &mut Stage) -> Result<()> {
 
 async fn serve(listener: TcpListener) {
     while let Ok((mut stream, _)) = listener.accept().await {
-        // Whoever leaves early hears less.
+        // The client may close the connection early.
         stream.write_all(b"hello from a server on the host\n").await.ok();
     }
 }
 
 async fn walk(client: &Client, stage: &mut Stage, port: u16) -> Result<()> {
     let connect = format!("cat < /dev/tcp/{NAME}/{port}");
-    bash(client, stage, "Connect to a server that this command started on the host", &connect).await?;
+    bash(client, stage, "Connect to a server started on the host by this command", &connect).await?;
     let hosts = [format!("{NAME}:{port}"), format!("127.0.0.1:{port}")];
     let shown = format!("isle allow {SANDBOX} {}", hosts.join(" "));
-    let mut step = Step::begin("Grant it: the name, and the address, since it is not a public one", &shown);
+    let mut step = Step::begin("Allow the name, and the address, since it is not public", &shown);
     match client.call("allow", json!({ "sandbox": SANDBOX, "hosts": hosts })).await {
-        Ok(_) => step.line("granted, at once, to this sandbox only"),
-        // Sandboxes of tier `process` are granted nothing.
+        Ok(_) => step.line("allowed for this sandbox only, effective immediately"),
+        // The process tier has no network grants.
         Err(error) if error.is(Code::BackendUnavailable) => step.line(&error.message),
         Err(error) => return Err(error),
     }
     step.done();
     stage.show(&step);
-    bash(client, stage, "Once more", &connect).await
+    bash(client, stage, "Connect again", &connect).await
 }

@@ -1,14 +1,14 @@
-//! What to paste into which client.
+//! Configuration snippets for MCP clients.
 
 use serde_json::{Value, json};
 
 use super::stage::Stage;
 use crate::output::Colour;
 
-/// Shows how each client is told about Isle, with the path of this very program.
+/// Prints how to add Isle to each client, with the path of this program.
 pub(super) fn show(stage: &mut Stage) {
     let program = program();
-    stage.put("\n  Give it to your agent:\n");
+    stage.put("\n  Add Isle to your agent:\n");
     for (client, place, text) in snippets(&program) {
         let name = stage.paint().bold(Colour::Cyan, client);
         let place = stage.paint().plain(Colour::Grey, &place);
@@ -18,7 +18,7 @@ pub(super) fn show(stage: &mut Stage) {
     stage.put("\n");
 }
 
-/// By name when a shell would find this program under it, by path otherwise.
+/// `isle` if it is found in PATH, else the path of this program.
 fn program() -> String {
     let Ok(path) = std::env::current_exe() else { return "isle".into() };
     let found = std::env::var_os("PATH").is_some_and(|directories| {

@@ -1,4 +1,4 @@
-//! How the steps look, and what a program gets to see of them.
+//! Prints the steps of the demo and records them for `--json`.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::output::{Colour, Form, Paint, escaped, print};
 /// Lines of output shown per step.
 const MOST_LINES: usize = 14;
 
-/// Where steps are shown.
+/// Output of the demo.
 #[derive(Debug)]
 pub(super) struct Stage {
     form: Form,
@@ -39,7 +39,7 @@ impl Step {
         self.lines.extend(text.lines().map(escaped));
     }
 
-    /// What a run printed, how it ended and what it was refused.
+    /// Output, exit status and violations of a run.
     pub(super) fn output(&mut self, result: &Value) {
         for stream in ["stdout", "stderr"] {
             self.line(result[stream].as_str().unwrap_or_default());
@@ -55,7 +55,7 @@ impl Step {
         }
         for violation in result["violations"].as_array().into_iter().flatten() {
             let part = |name: &str| violation[name].as_str().unwrap_or_default().to_owned();
-            self.line(&format!("refused {}: {}", part("what"), part("remedy")));
+            self.line(&format!("denied {}: {}", part("what"), part("remedy")));
         }
     }
 
@@ -81,7 +81,7 @@ impl Stage {
         self.put(&format!("  {}\n", self.paint.plain(Colour::Yellow, &escaped(text))));
     }
 
-    /// Text as it is.
+    /// Prints text unchanged.
     pub(super) fn put(&self, text: &str) {
         if self.form == Form::Human {
             print(text);
@@ -115,7 +115,7 @@ impl Stage {
         );
     }
 
-    /// A measured number, for people and for the record.
+    /// Prints and records a measured latency.
     pub(super) fn timing(&mut self, what: &str, median: Duration, count: usize) {
         let shown = self.paint.bold(Colour::Green, &format!("{:>9}", millis(median)));
         self.put(&format!("     {shown}  {what}, median of {count}\n"));
@@ -123,13 +123,13 @@ impl Stage {
         self.timings.push(json!({ "what": what, "median_us": median_us, "count": count }));
     }
 
-    /// All of it, for a program.
+    /// The whole demo as JSON.
     pub(super) fn record(&self) -> Value {
         json!({ "steps": self.steps, "timings": self.timings })
     }
 }
 
-/// A time with the digits that matter.
+/// A duration with significant digits.
 pub(super) fn millis(time: Duration) -> String {
     let micros = time.as_micros();
     match micros {

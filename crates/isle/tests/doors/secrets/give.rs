@@ -142,25 +142,28 @@ fn a_child_has_no_secret_that_its_parent_does_not_have() {
     attach(&daemon, "default", json!({"secrets": ["HELD"], "expose": ["SHOWN"]}));
     daemon.post("/v1/sandboxes/default/children", json!({"name": "kid"}));
     assert_eq!(
-        daemon.shell("kid", "echo ${HELD-none} ${SHOWN-none}"),
+        daemon.shell("default/kid", "echo ${HELD-none} ${SHOWN-none}"),
         "none none\n",
         "nothing is handed down unasked"
     );
     for body in [json!({"secrets": ["ELSE"]}), json!({"expose": ["HELD"]}), json!({"expose": ["ELSE"]})] {
-        let error = daemon.refused("POST", "/v1/sandboxes/kid/secrets", Some(&body));
+        let error = daemon.refused("POST", "/v1/sandboxes/default%2Fkid/secrets", Some(&body));
         assert_eq!(error["code"], "PERMISSION_DENIED", "{body}");
     }
     let body = json!({"command": "true", "secrets": ["ELSE"]});
-    assert_eq!(daemon.refused("POST", "/v1/sandboxes/kid/exec", Some(&body))["code"], "PERMISSION_DENIED");
-    attach(&daemon, "kid", json!({"secrets": ["HELD", "SHOWN=S"]}));
-    let seen = daemon.shell("kid", "echo $HELD $S");
+    assert_eq!(
+        daemon.refused("POST", "/v1/sandboxes/default%2Fkid/exec", Some(&body))["code"],
+        "PERMISSION_DENIED"
+    );
+    attach(&daemon, "default%2Fkid", json!({"secrets": ["HELD", "SHOWN=S"]}));
+    let seen = daemon.shell("default/kid", "echo $HELD $S");
     assert!(seen.starts_with("isle-secret-HELD-") && seen.contains(" isle-secret-SHOWN-"), "{seen}");
     assert_ne!(daemon.shell("default", "echo $HELD").trim(), seen.split(' ').next().unwrap());
-    attach(&daemon, "kid", json!({"expose": ["SHOWN"]}));
-    assert_eq!(daemon.shell("kid", "echo $SHOWN"), "[secret SHOWN]\n");
+    attach(&daemon, "default%2Fkid", json!({"expose": ["SHOWN"]}));
+    assert_eq!(daemon.shell("default/kid", "echo $SHOWN"), "[secret SHOWN]\n");
     // Taken from the parent, it is taken from the child.
     daemon.succeeds(&["secret", "detach", "default", "HELD", "SHOWN"]);
-    assert_eq!(daemon.shell("kid", "echo ${HELD-none} ${SHOWN-none}"), "none none\n");
+    assert_eq!(daemon.shell("default/kid", "echo ${HELD-none} ${SHOWN-none}"), "none none\n");
 }
 
 #[test]
@@ -217,7 +220,7 @@ fn a_run_that_is_given_secrets_is_told_once_and_inspecting_shows_their_names() {
     let secrets = &inspected["sandboxes"][0]["secrets"];
     assert_eq!(secrets, &json!([{"name": "ATTACHED", "variable": "ATTACHED", "exposed": false}]));
     let shown = daemon.succeeds(&["inspect", "box"]);
-    assert!(shown.contains("ATTACHED as a placeholder"), "{shown}");
+    assert!(shown.contains("ATTACHED as placeholder"), "{shown}");
     for secret in [&attached, &asked] {
         assert!(!format!("{events}{inspected}{shown}").contains(secret.as_str()));
     }

@@ -50,7 +50,7 @@ fn without_its_key_nothing_of_the_vault_is_used_or_changed() {
     std::fs::write(&path, key).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
     let error = daemon.refused("POST", "/v1/secrets", Some(&json!({"name": "KEY", "value": "new"})));
-    assert!(error["message"].as_str().unwrap().contains("others may read"), "{error}");
+    assert!(error["message"].as_str().unwrap().contains("readable by others"), "{error}");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     set(&daemon, "KEY", &value("again"));
     assert_eq!(daemon.get("/v1/secrets")["secrets"][0]["version"], 2);

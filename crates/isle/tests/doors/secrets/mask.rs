@@ -6,8 +6,27 @@ use serde_json::json;
 
 use super::{attach, set, value};
 use crate::contexts::{code, has};
-use crate::harness::TestDaemon;
+use crate::harness::{TestDaemon, until};
 use crate::traces::{records, spoken};
+
+#[test]
+fn what_a_command_prints_does_not_tell_whether_it_begins_a_value() {
+    let daemon = TestDaemon::start();
+    let secret = value("guess");
+    set(&daemon, "KEY", &secret);
+    let in_hex: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
+    // While a command still runs, everything that it printed a while ago is shown, a guess as anything else.
+    for guess in [&secret[..secret.len() - 1], &secret[..5], &in_hex[..in_hex.len() - 1], &in_hex[..3]] {
+        for printed in [guess.to_owned(), "z".repeat(guess.len())] {
+            let command = format!("printf '~{printed}'; sleep 600");
+            let run = daemon.exec("box", json!({"command": command, "secrets": ["KEY"], "wait": "0s"}));
+            let logs = format!("/v1/runs/{}/logs?stream=stdout", run["run_id"].as_str().unwrap());
+            until("all of it is shown", || daemon.get(&logs)["stdout"]["text"] == format!("~{printed}"));
+            daemon
+                .post(&format!("/v1/runs/{}/kill", run["run_id"].as_str().unwrap()), json!({"force": true}));
+        }
+    }
+}
 
 #[test]
 fn an_exposed_value_is_masked_in_all_that_comes_out() {

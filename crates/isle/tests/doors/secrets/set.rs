@@ -170,7 +170,7 @@ fn secrets_outlive_the_daemon_and_rotation_holds_at_once() {
     daemon.http("DELETE", "/v1/secrets/KEY", None);
     let run = daemon.exec("box", json!({"command": "echo ${KEY-none}"}));
     assert_eq!(run["stdout"], "none\n");
-    assert!(run["note"].as_str().unwrap().contains("no secret KEY"), "{run}");
+    assert!(run["note"].as_str().unwrap().contains("secret KEY not found"), "{run}");
     // Destroyed: the next sandbox of that name has nothing, and what the workspace kept stays masked.
     daemon.http("DELETE", "/v1/sandboxes/box", None);
     assert_eq!(daemon.shell("box", "echo ${OTHER-none}; cat old; echo"), "none\n[secret KEY]\n");

@@ -13,20 +13,20 @@ fn prepare_parent(ground: &mut Ground) {
 fn prepare_child(ground: &mut Ground) {
     prepare_parent(ground);
     ground.daemon.post("/v1/sandboxes/kin/children", json!({"name": "child", "memory": "64M"}));
-    ground.daemon.shell("child", "echo work > file");
+    ground.daemon.shell("kin/child", "echo work > file");
 }
 
 /// A child is there only with its parent, and is then whole.
 fn child_is_whole_or_gone(ground: &Ground) -> bool {
     let names = ground.names();
-    if !names.contains("child") {
+    if !names.contains("kin/child") {
         return false;
     }
     assert!(names.contains("kin"), "a child without its parent: {names:?}");
     let family = ground.daemon.get("/v1/sandboxes/kin/children");
-    assert_eq!(family["children"][0]["name"], "child", "it is nobody's child: {family}");
+    assert_eq!(family["children"][0]["name"], "kin/child", "it is nobody's child: {family}");
     assert!(family["total"]["used"].as_u64().unwrap() >= 1, "it does not count: {family}");
-    assert_usable(ground, "child");
+    assert_usable(ground, "kin/child");
     true
 }
 
@@ -67,7 +67,7 @@ pub(crate) const CASCADE: Scene = Scene {
 
 pub(crate) const DESTROY_CHILD: Scene = Scene {
     name: "destroy a child",
-    act: |ground| ground.ask("DELETE /v1/children/child", None),
+    act: |ground| ground.ask("DELETE /v1/children/kin%2Fchild", None),
     last: Point::ChildEnded,
     keeps: &[],
     ..CASCADE
@@ -81,7 +81,7 @@ pub(crate) const RESET_COUNT: Scene = Scene {
     check: |ground, told| {
         let used = ground.daemon.get("/v1/sandboxes/kin/children")["total"]["used"].as_u64().unwrap();
         assert!(used == 0 || !matches!(told, Told::Done(_)), "{used} count");
-        assert_usable(ground, "child");
+        assert_usable(ground, "kin/child");
     },
     last: Point::SpawnCountReset,
     keeps: &[],

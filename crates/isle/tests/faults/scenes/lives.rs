@@ -55,12 +55,14 @@ fn check_wiped(ground: &Ground, told: &Told) {
         assert!(!ground.volumes().contains("box"), "its workspace is still there");
     }
     let found = ground.daemon.shell("box", "cat file 2>/dev/null || true");
-    assert!(found.is_empty() || (found == "kept\n" && !matches!(told, Told::Done(_))), "{found}");
+    // Once the intent is on record the wipe is carried out, whatever happens and whatever was answered.
+    let may_be_there = !matches!(told, Told::Done(_)) && !ground.was_begun();
+    assert!(found.is_empty() || (found == "kept\n" && may_be_there), "{found}");
 }
 
 pub(crate) const WIPE: Scene = Scene {
     name: "destroy and wipe",
-    act: |ground| ground.ask("DELETE /v1/sandboxes/box?wipe=true", None),
+    act: |ground| ground.ask("DELETE /v1/sandboxes/box", Some(&json!({"wipe": true}))),
     check: check_wiped,
     ..DESTROY
 };
@@ -119,6 +121,7 @@ pub(crate) const RESET_EMPTIED: Scene = Scene {
         let found = ground.daemon.shell("box", "cat ~/.cache/file; cat file 2>/dev/null || true");
         let allowed: &[&str] = match told {
             Told::Done(_) => &["kept\n"],
+            Told::Refused(_) | Told::Nothing if ground.was_begun() => &["kept\n"],
             Told::Refused(_) | Told::Nothing => &["kept\n", "kept\nkept\n"],
         };
         assert!(allowed.contains(&found.as_str()), "{found}");

@@ -4,7 +4,7 @@
 use isle_fail::Point;
 
 use crate::ground::{Ground, Told};
-use crate::harness::has_process_tier;
+use crate::harness::{Missing, needs_tier};
 
 mod children;
 mod deadlines;
@@ -47,9 +47,9 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// Whether this host has the tier it is played in.
-    pub(crate) fn has_its_tier(&self) -> bool {
-        !self.name.ends_with("tier process") || has_process_tier()
+    /// The tier it is played in.
+    pub(crate) fn needs_its_tier(&self) -> Result<(), Missing> {
+        needs_tier(if self.name.ends_with("tier process") { "process" } else { "container" })
     }
 }
 

@@ -5,14 +5,16 @@ use serde_json::{Value, json};
 
 use super::{LANGUAGES, pages, reaching};
 use crate::harness::http::Events;
-use crate::harness::{McpClient, TestDaemon};
-use crate::servers::{NAMES, has, make_process};
+use crate::harness::{McpClient, Missing, TestDaemon, per_connection, require};
+use crate::servers::{NAMES, make_process, needs};
 
 /// A daemon that asks, with a sandbox to which no name was granted, and those addresses.
-fn asking(addresses: &[&str]) -> Option<TestDaemon> {
+fn asking(addresses: &[&str]) -> Result<TestDaemon, Missing> {
     let config = format!("network_ask = \"10m\"\nnetwork_allow = {addresses:?}\n{NAMES}");
     let daemon = TestDaemon::start_configured(&config, &[]);
-    (make_process(&daemon, "plain") && has(&daemon, "curl")).then_some(daemon)
+    make_process(&daemon, "plain")?;
+    needs(&daemon, "curl")?;
+    Ok(daemon)
 }
 
 fn fetch(port: u16, flags: &str) -> String {
@@ -29,10 +31,11 @@ fn ended(daemon: &TestDaemon, run: &Value) -> Value {
     daemon.post(&path, json!({ "timeout": "120s" }))
 }
 
-#[test]
+per_connection!(what_is_denied_at_the_proxy_waits_for_a_person_and_goes_on_when_it_is_approved);
+
 fn what_is_denied_at_the_proxy_waits_for_a_person_and_goes_on_when_it_is_approved() {
     let (_directory, _server, port) = pages();
-    let Some(daemon) = asking(&[&reaching(port)[1]]) else { return };
+    let daemon = require!(asking(&[&reaching(port)[1]]));
     let mut events = Events::open(&daemon.socket(), "GET /v1/events?kind=network_requested", &[], "");
     for flags in LANGUAGES {
         let command = fetch(port, flags);
@@ -54,9 +57,10 @@ fn what_is_denied_at_the_proxy_waits_for_a_person_and_goes_on_when_it_is_approve
     assert!(daemon.shell("plain", &fetch(port, "")).starts_with("the page\n"));
 }
 
-#[test]
+per_connection!(what_a_person_denies_at_the_proxy_stays_denied_and_says_so);
+
 fn what_a_person_denies_at_the_proxy_stays_denied_and_says_so() {
-    let Some(daemon) = asking(&[]) else { return };
+    let daemon = require!(asking(&[]));
     let port = 8080;
     // There is a proxy although nothing is granted. Nobody listens: denied at once.
     let run = daemon.exec("plain", json!({ "command": fetch(port, "") }));
@@ -80,10 +84,11 @@ fn what_a_person_denies_at_the_proxy_stays_denied_and_says_so() {
     }
 }
 
-#[test]
+per_connection!(the_client_of_a_run_is_asked_for_what_is_denied_at_the_proxy);
+
 fn the_client_of_a_run_is_asked_for_what_is_denied_at_the_proxy() {
     let (_directory, _server, port) = pages();
-    let Some(daemon) = asking(&[&reaching(port)[1]]) else { return };
+    let daemon = require!(asking(&[&reaching(port)[1]]));
     let (mut client, _) = McpClient::initialized_as(&daemon, "2025-11-25", &[], json!({ "elicitation": {} }));
     let exec = json!({ "name": "exec", "arguments": { "sandbox": "plain", "command": fetch(port, "--proxytunnel") } });
     for (choice, expected) in [("once", "the page\n 200 200"), ("deny", " 000 403")] {

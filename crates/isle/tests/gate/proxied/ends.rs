@@ -3,13 +3,14 @@
 use serde_json::json;
 
 use super::{TUNNEL, ground, reaching};
-use crate::harness::{processes_with, until};
+use crate::harness::{per_connection, processes_with, require, until};
 use crate::held::{Way, ends, hold};
 use crate::servers::{Server, allow, python};
 
-#[test]
+per_connection!(the_death_of_the_daemon_ends_every_connection_through_the_proxy_and_the_next_daemon_goes_on);
+
 fn the_death_of_the_daemon_ends_every_connection_through_the_proxy_and_the_next_daemon_goes_on() {
-    let Some(mut daemon) = ground() else { return };
+    let mut daemon = require!(ground());
     let echo = Server::echo();
     let port = echo.port;
     allow(&daemon, "plain", &reaching(port));
@@ -26,9 +27,10 @@ fn the_death_of_the_daemon_ends_every_connection_through_the_proxy_and_the_next_
     assert_eq!(python(&daemon, "plain", &script, &[]), true);
 }
 
-#[test]
+per_connection!(taking_back_a_grant_ends_connections_through_the_proxy_at_once);
+
 fn taking_back_a_grant_ends_connections_through_the_proxy_at_once() {
-    let Some(daemon) = ground() else { return };
+    let daemon = require!(ground());
     let echo = Server::echo();
     let hosts = reaching(echo.port);
     allow(&daemon, "plain", &hosts);

@@ -3,19 +3,19 @@
 use serde_json::json;
 
 use super::{pages, reaching};
-use crate::harness::{TestDaemon, finish};
-use crate::servers::{NAMES, has, make_process};
+use crate::harness::{TestDaemon, finish, per_connection, require};
+use crate::servers::{NAMES, make_process, needs};
 
-#[test]
+per_connection!(every_way_of_granting_works_for_programs_behind_the_proxy);
+
 fn every_way_of_granting_works_for_programs_behind_the_proxy() {
     let (_directory, _server, port) = pages();
     let profile = format!(
         "[profiles.fetching]\ntier = \"process\"\nallow_downgrade = true\nallow = [\"web.test:{port}\", \"127.0.0.1:{port}\"]\n"
     );
     let daemon = TestDaemon::start_configured(&format!("{profile}{NAMES}"), &[]);
-    if !make_process(&daemon, "plain") || !has(&daemon, "curl") {
-        return;
-    }
+    require!(make_process(&daemon, "plain"));
+    require!(needs(&daemon, "curl"));
     let curl = format!("curl -sSf -m 30 http://web.test:{port}/page");
     let [name, address] = reaching(port);
     // For one run, of a sandbox or of its own; by the command line as by HTTP.
@@ -41,10 +41,14 @@ fn every_way_of_granting_works_for_programs_behind_the_proxy() {
     assert_eq!(daemon.exec("plain", json!({ "command": curl }))["state"], "failed");
     // What there is, is told.
     let told = daemon.get("/v1/status?sandbox=plain");
-    assert!(told.to_string().contains("granted names through a proxy (HTTP CONNECT, SOCKS5)"), "{told}");
+    assert!(
+        told.to_string()
+            .contains("granted destinations are reachable through a proxy (HTTP CONNECT, SOCKS5)"),
+        "{told}"
+    );
     daemon.shell("box", "true");
     let told = daemon.get("/v1/status?sandbox=box");
-    assert!(told.to_string().contains("granted names are reached transparently"), "{told}");
+    assert!(told.to_string().contains("granted destinations are reachable transparently"), "{told}");
     let doctor = String::from_utf8(finish(&mut daemon.isle(&["doctor", "--json"])).stdout).unwrap();
-    assert!(doctor.contains("granted names through a proxy"), "{doctor}");
+    assert!(doctor.contains("granted destinations are reachable through a proxy"), "{doctor}");
 }

@@ -15,8 +15,8 @@ mod spellings;
 use serde_json::json;
 
 use crate::clients::HTTP;
-use crate::harness::TestDaemon;
-use crate::servers::{Serving, has, make_process, start};
+use crate::harness::{Missing, TestDaemon};
+use crate::servers::{Serving, make_process, needs, reaching, start};
 
 /// What listeners of the host say to whoever gets through to them.
 const WORD: &str = "a word of the host";
@@ -38,14 +38,12 @@ def tunnel(port, descriptors=()):
 ";
 
 /// A daemon with a sandbox of that tier, if there can be one.
-fn ground() -> Option<TestDaemon> {
+fn ground() -> Result<TestDaemon, Missing> {
     let daemon = start();
-    (make_process(&daemon, "plain") && has(&daemon, "python3") && has(&daemon, "curl")).then_some(daemon)
-}
-
-/// What has to be granted to reach a server of this machine.
-fn reaching(port: u16) -> [String; 2] {
-    [format!("web.test:{port}"), format!("127.0.0.1:{port}")]
+    make_process(&daemon, "plain")?;
+    needs(&daemon, "python3")?;
+    needs(&daemon, "curl")?;
+    Ok(daemon)
 }
 
 /// Flags with which curl asks the proxy in another language than it would.

@@ -3,13 +3,13 @@
 use serde_json::{Value, json};
 
 use super::{TUNNEL, ground, pages, reaching, stdout};
-use crate::clients::sh;
-use crate::harness::until;
+use crate::harness::{per_connection, require, sh, skip_part, until};
 use crate::servers::{Server, allow, has, python};
 
-#[test]
+per_connection!(curl_reaches_what_is_granted_by_every_language_of_the_proxy_and_reads_why_it_is_denied);
+
 fn curl_reaches_what_is_granted_by_every_language_of_the_proxy_and_reads_why_it_is_denied() {
-    let Some(daemon) = ground() else { return };
+    let daemon = require!(ground());
     let (_directory, _server, port) = pages();
     let curl = |host: &str, flags: &str| format!("curl -sS -m 30 {flags} http://{host}:{port}/page");
     // Nothing is granted: there is neither a proxy nor a socket.
@@ -63,9 +63,10 @@ fn curl_reaches_what_is_granted_by_every_language_of_the_proxy_and_reads_why_it_
     assert!(run["stdout"].as_str().unwrap().contains("reason: "), "{run}");
 }
 
-#[test]
+per_connection!(bulk_data_passes_the_proxy_whole_both_ways_and_is_counted);
+
 fn bulk_data_passes_the_proxy_whole_both_ways_and_is_counted() {
-    let Some(daemon) = ground() else { return };
+    let daemon = require!(ground());
     let echo = Server::echo();
     allow(&daemon, "plain", &reaching(echo.port));
     // Far more than any buffer has, and no two portions alike.
@@ -94,9 +95,10 @@ fn bulk_data_passes_the_proxy_whole_both_ways_and_is_counted() {
     });
 }
 
-#[test]
+per_connection!(package_clients_and_libraries_work_through_the_proxy_as_they_are);
+
 fn package_clients_and_libraries_work_through_the_proxy_as_they_are() {
-    let Some(daemon) = ground() else { return };
+    let daemon = require!(ground());
     let (directory, _server, port) = pages();
     sh(
         directory.path(),
@@ -130,7 +132,7 @@ fn package_clients_and_libraries_work_through_the_proxy_as_they_are() {
     {
         let there = json!({ "argv": ["/usr/bin/python3", "-c", format!("import {module}")] });
         if daemon.exec("plain", there)["exit_code"] != 0 {
-            println!("skipped: this host has no Python with {module} where a sandbox could see it");
+            skip_part!("this host has no Python with {module} where a sandbox could see it");
             continue;
         }
         let run =

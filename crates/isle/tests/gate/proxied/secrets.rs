@@ -4,20 +4,22 @@
 use serde_json::json;
 
 use super::LANGUAGES;
-use crate::harness::until;
+use crate::harness::{per_connection, require, until};
 use crate::opened::World;
-use crate::servers::{Server, allow, has, make_process};
+use crate::servers::{Server, allow, make_process, needs};
 
 /// With characters that mean something in headers, addresses and encodings.
 const VALUE: &str = "t0k3n/+=&? 4711";
 
-#[test]
+per_connection!(
+    a_secret_takes_the_place_of_its_placeholder_through_the_proxy_and_only_on_the_way_to_its_hosts
+);
+
 fn a_secret_takes_the_place_of_its_placeholder_through_the_proxy_and_only_on_the_way_to_its_hosts() {
     let world = World::new("right");
     let daemon = &world.daemon;
-    if !make_process(daemon, "plain") || !has(daemon, "curl") {
-        return;
-    }
+    require!(make_process(daemon, "plain"));
+    require!(needs(daemon, "curl"));
     let plain = Server::lenient();
     let hosts = [
         format!("web.test:{}/tls", world.port),
@@ -26,7 +28,10 @@ fn a_secret_takes_the_place_of_its_placeholder_through_the_proxy_and_only_on_the
         format!("127.0.0.1:{},{}", world.port, plain.port),
     ];
     allow(daemon, "plain", &hosts);
-    daemon.post("/v1/secrets", json!({ "name": "TOKEN", "value": VALUE, "hosts": ["web.test"] }));
+    daemon.post(
+        "/v1/secrets",
+        json!({ "name": "TOKEN", "value": VALUE, "hosts": ["web.test"], "places": ["default", "query:key"] }),
+    );
     daemon.post("/v1/sandboxes/plain/secrets", json!({ "secrets": ["TOKEN"] }));
     let placeholder = daemon.shell("plain", "printf %s \"$TOKEN\"");
     assert!(placeholder.starts_with("isle-secret-TOKEN-"), "{placeholder}");

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::{TUNNEL, WORD, ground, reaching};
+use crate::harness::{per_connection, require};
 use crate::servers::{Server, allow, python};
 
 /// What a program does to the sockets it was given, and to the calls that are answered by the agent.
@@ -79,9 +80,10 @@ found['flags'] = (os.get_inheritable(kept.fileno()), not socket.socket(socket.AF
 found['options'] = attempt(lambda: one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1) or one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1) or 'taken')
 print(json.dumps(found))"#;
 
-#[test]
+per_connection!(what_a_program_does_to_its_sockets_opens_nothing_and_hurts_itself_at_most);
+
 fn what_a_program_does_to_its_sockets_opens_nothing_and_hurts_itself_at_most() {
-    let Some(daemon) = ground() else { return };
+    let daemon = require!(ground());
     let (echo, evil) = (Server::echo(), Server::saying("127.0.0.1:0", WORD));
     allow(&daemon, "plain", &reaching(echo.port));
     let script = format!("{TUNNEL}{TRICKS}");

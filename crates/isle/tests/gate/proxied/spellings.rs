@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{WORD, ground};
-use crate::harness::until;
+use crate::harness::{per_connection, require, until};
 use crate::servers::{Server, allow, hex, python};
 
 /// Says each of several messages to the proxy, on a connection of its own, and gives what it hears.
@@ -27,9 +27,10 @@ for name, text in json.loads(sys.argv[1]).items():
     answers[name] = (heard[:20] + heard[-20:]).hex()
 print(json.dumps(answers))"#;
 
-#[test]
+per_connection!(no_spelling_of_a_host_passes_the_proxy);
+
 fn no_spelling_of_a_host_passes_the_proxy() {
-    let Some(daemon) = ground() else { return };
+    let daemon = require!(ground());
     let server = Server::saying("127.0.0.1:0", WORD);
     let port = server.port;
     let hosts = [

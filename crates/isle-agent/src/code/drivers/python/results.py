@@ -1,6 +1,6 @@
-# What a call gives back: values in their forms, figures, the exception.
+# What a call returns: values in their forms, figures, the exception.
 class Report:
-    """What a call gives back beside its output."""
+    """What a call returns beside its output."""
 
     def __init__(self):
         self.results, self.error, self.figures, self.size = [], None, set(), 0
@@ -157,7 +157,7 @@ def cell(value):
 
 
 def table_of(value):
-    """Rows and columns of a data frame, by what it can do and not by whose it is."""
+    """Rows and columns of a data frame, by its methods and not by its type."""
     columns = getattr(value, "columns", None)
     shape = getattr(value, "shape", None)
     if columns is None or callable(columns) or not isinstance(shape, tuple) or len(shape) != 2:

@@ -5,7 +5,7 @@ def line_by_line():
 
 
 def quiet_figures():
-    """`show` has nothing to show on here: figures are collected instead."""
+    """There is no display for `show`: figures are collected instead."""
     import warnings
     warnings.filterwarnings("ignore", message=".*(non-interactive|non-GUI backend|currently using agg)")
 
@@ -40,7 +40,7 @@ def serve_context():
 
 
 def refresh_packages():
-    """Packages installed since this interpreter started are found."""
+    """Makes packages visible that were installed since this interpreter started."""
     sys.path_importer_cache.clear()
     site = sys.modules.get("site")
     if site is not None and site.ENABLE_USER_SITE:
@@ -56,6 +56,7 @@ def run_once(session, request, forked):
     code = session.call(request)
     report.send()
     os.close(CONTROL)
+    os.close(REPLY)
     if session.loop is not None and not session.loop.is_closed():
         session.loop.close()
     if not forked:
@@ -101,9 +102,9 @@ def prctl():
 
 
 def serve_forks():
-    """One child per call, forked before it is asked for. Orphans of a call come to its first process,
+    """One child per call, forked before it is asked for. Orphans of a call are reparented to its first process,
     and after its end here, where the agent ends them. The agent is told of every child: `A` before
-    one is made, `I` its number, `F` when it has taken a call, `X` when that has ended."""
+    one is made, `I` its number, `F` when it has taken a call, `X` when that has exited."""
     import atexit, base64, gc, importlib, io, json, linecache, select, socket  # noqa: warm
     import time, tokenize, traceback, types, warnings  # noqa: warm
     change = prctl()
@@ -170,15 +171,15 @@ def become_call(control, change, take):
     os.setsid()
     change(BECOME_REAPER, 1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    # Once for nothing: what every call touches becomes this process's own before anybody waits.
+    # A trial run: memory that every call touches is copied before a call waits for it.
     rehearsal = Request(b"")
     rehearsal.code = b"None"
     Session(False).call(rehearsal)
     text_of(Session(False))
     session = Session(False)
     line_by_line()
-    message, descriptors, _, _ = socket.recv_fds(control, 8, 4)
-    if len(descriptors) != 4:
+    message, descriptors, _, _ = socket.recv_fds(control, 8, 5)
+    if len(descriptors) != 5:
         os._exit(0)
     os.write(take, b"t")
     os.close(take)
@@ -200,7 +201,7 @@ def become_call(control, change, take):
 
 
 def warm_up():
-    """What most code imports, while nobody waits. Single-threaded modules of the library only."""
+    """Imports what most code imports ahead of calls. Single-threaded modules of the library only."""
     for name in ("asyncio", "collections", "csv", "datetime", "decimal", "fractions", "functools", "glob",
                  "hashlib", "itertools", "math", "pathlib", "random", "re", "shutil", "statistics",
                  "string", "subprocess", "tempfile", "textwrap", "threading", "time", "typing",
@@ -217,6 +218,7 @@ def warm_up():
 def main():
     mode = sys.argv[1]
     os.set_inheritable(CONTROL, False)
+    os.set_inheritable(REPLY, False)
     if mode == "server":
         try:
             return serve_forks()

@@ -8,7 +8,7 @@ def flush():
 
 
 def exit_code(problem):
-    """What Python would exit with."""
+    """The exit code Python would have."""
     code = problem.code
     if code is None:
         return 0
@@ -80,7 +80,7 @@ class Session:
             raise
 
     def call(self, request):
-        """Runs one call and says with which code it ended."""
+        """Runs one call and returns its exit code."""
         global report
         report = Report()
         sys.argv = ["-c" if request.path is None else request.path, *request.arguments]

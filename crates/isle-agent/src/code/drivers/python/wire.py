@@ -1,8 +1,9 @@
-# Isle's Python interpreter: runs inside the sandbox and speaks with the agent on descriptor 3.
+# Isle's Python interpreter: runs inside the sandbox, receives from the agent on descriptor 3 and sends on
+# descriptor 4, a pipe: only bytes can be sent to the agent.
 # Modes: `server` forks one child per call, `once` runs one call, `context` runs calls one after
-# another in one namespace. Output goes to the real descriptors 1 and 2, so that whatever a call
-# starts is heard too; only the report (values, pictures, the exception) goes to the agent.
-# It is one program in four parts, in this order: wire, results, session, serve. Here: how it speaks with
+# another in one namespace. Output goes to the real descriptors 1 and 2, so that output of
+# its child processes is captured too; only the report (values, pictures, the exception) goes to the agent.
+# It is one program in four parts, in this order: wire, results, session, serve. Here: the channel to
 # the agent.
 import _ast
 import os
@@ -10,6 +11,7 @@ import signal
 import sys
 
 CONTROL = 3
+REPLY = 4
 AWAIT = 0x2000  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 ONLY_AST = 0x400  # ast.PyCF_ONLY_AST
 FUTURES = 0x1FF0000  # every `from __future__` flag
@@ -36,7 +38,7 @@ def receive(count):
 def send(kind, payload):
     data = kind + len(payload).to_bytes(4, "big") + payload
     while data:
-        data = data[os.write(CONTROL, data):]
+        data = data[os.write(REPLY, data):]
 
 
 class Request:

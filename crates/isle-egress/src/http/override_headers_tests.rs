@@ -1,0 +1,105 @@
+use super::*;
+
+#[test]
+fn override_headers_are_recognized_in_every_spelling() {
+    for name in [
+        "X-HTTP-Method-Override",
+        "x-http-method-override",
+        "X_HTTP_Method_Override",
+        "X.HTTP.Method.Override",
+        "X-HTTP-Method",
+        "X-Method-Override",
+        "X-Original-URL",
+        "X_ORIGINAL_URL",
+        "X-Original-URI",
+        "X-Rewrite-URL",
+        "X-Forwarded-Prefix",
+        "X-Forwarded-Path",
+        "X-Forwarded-Host",
+        "X-Forwarded-Uri",
+        "X-Forwarded-Method",
+        "X-Forwarded-Server",
+        "Forwarded",
+        "X-Host",
+        "X-Http-Host-Override",
+        "Path-Override",
+        "Destination",
+        "x-amz-copy-source",
+        "X-Goog-Copy-Source",
+        "x-ms-copy-source",
+        "X-Forward-Host",
+        "X-Invoke-Path",
+        "X-Matched-Path",
+        "X-Middleware-Rewrite",
+        "X-Middleware-Subrequest",
+        "X-Envoy-Original-Method",
+        "X-Envoy-Original-Path",
+        "X-Requested-Method",
+        "X-Accel-Redirect",
+        "X-Script-Name",
+        "X-Backend-WebhookUrl",
+        "Base-WebhookUrl",
+        "Http-WebhookUrl",
+        "Uri",
+        "Redirect",
+        "X-Server-Name",
+        "Method",
+        "X_Method",
+        "X-Verb",
+        "X-HTTP-DestinationURL",
+        "X-WAWS-Unencoded-URL",
+        "X-Copy-From",
+        "X-Rename-Source",
+        "Path-Info",
+        "Script_Name",
+        "X-Unheard-Of-PathInfo",
+        "X-Hostname",
+        "XHTTPMethodOverride",
+        "X--Original--URL",
+    ] {
+        assert_eq!(override_header(["Accept", name].into_iter()), Some(name));
+    }
+    let usual = [
+        "Accept",
+        "Authorization",
+        "Content-Type",
+        "Cookie",
+        "Host",
+        "Origin",
+        "Range",
+        "Referer",
+        "User-Agent",
+        "X-API-Key",
+        "X-Forwarded-For",
+        "X-Forwarded-Proto",
+        "X-GitHub-Api-Version",
+        "X-Requested-With",
+        "X-Request-Id",
+        "Sec-Fetch-Dest",
+        "Upgrade-Insecure-RequestRules",
+        "Access-Control-Request-Method",
+        "X-Amz-Security-Token",
+        "X-Amz-Target",
+        "X-Amz-Date",
+        "X-Forwarded-Port",
+        "X-Goog-Request-Params",
+        "X-RestLi-Method",
+        "X-Stainless-Lang",
+        "Content-Security-Policy",
+        "Sec-WebSocket-Protocol",
+        "HTTP-Referer",
+        "Git-Protocol",
+        "Idempotency-Key",
+        "Overwrite",
+        "Proxy-Authorization",
+    ];
+    assert_eq!(override_header(usual.into_iter()), None);
+    for name in
+        ["X_HTTP_Method_Override", "X-Original-Method", "X-Forwarded-Method", "X-Method", "X-Override"]
+    {
+        assert_eq!(override_of(name), Override::Method, "{name}");
+    }
+    for name in ["X-Host-Override", "X-Original-URL", "Path-Override"] {
+        assert_eq!(override_of(name), Override::Target, "{name}");
+    }
+}
